@@ -1,0 +1,34 @@
+"""cutaway: the Transformer that you can train, run and look inside."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cutaway.models.build import build as build
+    from cutaway.models.presets import preset as preset
+    from cutaway.models.recurrent import Recurrent as Recurrent
+    from cutaway.models.size import size as size
+    from cutaway.models.transformer import Transformer as Transformer
+    from cutaway.parts.tap import listening as listening
+    from cutaway.seeing.trace import trace as trace
+
+__version__ = "0.1.0"
+
+# Loaded on first use, so that `import cutaway` and `cutaway --help` do not wait for torch.
+_PUBLIC = {
+    "build": "cutaway.models.build",
+    "listening": "cutaway.parts.tap",
+    "preset": "cutaway.models.presets",
+    "Recurrent": "cutaway.models.recurrent",
+    "size": "cutaway.models.size",
+    "trace": "cutaway.seeing.trace",
+    "Transformer": "cutaway.models.transformer",
+}
+
+__all__ = ["__version__", *_PUBLIC]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'cutaway' has no attribute '{name}'")
+    return getattr(import_module(_PUBLIC[name]), name)

@@ -1,0 +1,5 @@
+"""Weights on disk."""
+
+from cutaway.checkpoints.native import load, save
+
+__all__ = ["load", "save"]

@@ -1,0 +1,84 @@
+"""The commands and their options. Nothing here imports torch, so that help is quick."""
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+import cutaway
+from cutaway.errors import CutawayError
+
+app = typer.Typer(
+    name="cutaway",
+    help="The Transformer that you can train, run and look inside.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, for other programs.")]
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"cutaway {cutaway.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[  # noqa: ARG001  # its callback does the work
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None: ...
+
+
+@app.command(rich_help_panel="Learn")
+def notes(
+    number: Annotated[int | None, typer.Argument(help="One example, with its arithmetic written out.")] = None,
+    json: Json = False,
+) -> None:
+    """The worked examples of the lecture notes, recomputed: what is printed, what is true, what went wrong."""
+    from cutaway.cli import notes
+
+    notes.run(number, json)
+
+
+@app.command(rich_help_panel="Learn")
+def quiz(
+    number: Annotated[int | None, typer.Argument(help="One question only.")] = None,
+    answers: Annotated[bool, typer.Option("--answers", help="Do not ask: show all answers and why.")] = False,
+    json: Json = False,
+) -> None:
+    """The seven questions of the notes, with answers explained and shown on a running part."""
+    from cutaway.cli import quiz
+
+    quiz.run(number, answers, json)
+
+
+@app.command(rich_help_panel="Models")
+def models(
+    names: Annotated[list[str] | None, typer.Argument(help="Presets to show; all by default.")] = None,
+    context: Annotated[int, typer.Option(help="Tokens that attention looks at, for the FLOPs.", min=1)] = 512,
+    json: Json = False,
+) -> None:
+    """The models cutaway can build: parameters by part, FLOPs, bytes of weights and of the key/value cache."""
+    from cutaway.cli import models
+
+    models.run(names or [], context, json)
+
+
+def main() -> None:
+    """A user's mistake is one line on stderr and exit code 2; never a traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")  # formulas have letters that some terminals lack
+    try:
+        app()
+    except CutawayError as error:
+        typer.echo(f"Error: {error}", err=True)
+        sys.exit(2)
+    except BrokenPipeError:  # `cutaway notes | head`: the reader has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)

@@ -1,0 +1,93 @@
+"""`cutaway models`: what each preset weighs and costs."""
+
+import json
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from cutaway.models.config import Config
+from cutaway.models.presets import PRESETS, preset
+from cutaway.models.size import PARTS, Size, size
+
+
+def run(names: list[str], context: int, as_json: bool) -> None:
+    configs = {name: preset(name) for name in names or PRESETS}
+    sizes = {name: size(config, context) for name, config in configs.items()}
+    if as_json:
+        print(json.dumps([_record(name, configs[name], sizes[name]) for name in sizes], indent=2))
+        return
+    console = Console()
+    console.print(_table(configs, sizes))
+    if len(sizes) == 1:
+        console.print(_parts(next(iter(sizes.values()))))
+    console.print(
+        f"FLOPs: to process one token with {context} in context (encoder-decoders: one token on each side); "
+        "training = 3 × forward. Weights in float32, cache in bfloat16 for each decoded token.",
+        style="dim",
+    )
+
+
+def family(config: Config) -> str:
+    """Which halves a model has."""
+    halves = [name for name, half in (("encoder", config.encoder), ("decoder", config.decoder)) if half is not None]
+    return "-".join(halves) if len(halves) == 2 else f"{halves[0]}-only"
+
+
+def _record(name: str, config: Config, size: Size) -> dict[str, Any]:
+    return {
+        "name": name,
+        "kind": config.kind,
+        "family": family(config),
+        "parameters": size.parameters,
+        "parameters_by_part": {part: count for part, count in size.by_part.items() if count},
+        "context": size.context,
+        "flops_per_token_forward": size.flops_forward,
+        "flops_per_token_training": size.flops_training,
+        "weight_bytes_float32": size.weight_bytes(4),
+        "weight_bytes_bfloat16": size.weight_bytes(2),
+        "kv_cache_bytes_per_token_bfloat16": size.kv_cache_bytes(2),
+    }
+
+
+def _table(configs: dict[str, Config], sizes: dict[str, Size]) -> Table:
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.add_column("model")
+    table.add_column("family")
+    for title in ("parameters", "embedding", "attention", "feed-fwd", "rest", "forward", "training", "weights", "cache"):
+        table.add_column(title, justify="right")
+    for name, size in sizes.items():
+        parts = size.by_part
+        attention = parts["attention"] + parts["cross-attention"]
+        rest = size.parameters - parts["embedding"] - attention - parts["feed-forward"]
+        table.add_row(
+            name,
+            family(configs[name]),
+            *(short(count) for count in (size.parameters, parts["embedding"], attention, parts["feed-forward"], rest)),
+            f"{short(size.flops_forward)}F",
+            f"{short(size.flops_training)}F",
+            f"{short(size.weight_bytes())}B",
+            f"{short(size.kv_cache_bytes())}B" if size.kv_cache_floats else "–",
+        )
+    return table
+
+
+def _parts(size: Size) -> Table:
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.add_column("part")
+    table.add_column("parameters", justify="right")
+    table.add_column("share", justify="right")
+    for part in PARTS:
+        if size.by_part[part]:
+            table.add_row(part, f"{size.by_part[part]:,}", f"{size.by_part[part] / size.parameters:.1%}")
+    table.add_row("all", f"{size.parameters:,}", "", style="bold")
+    return table
+
+
+def short(number: float) -> str:
+    """1234567 -> `1.23 M`"""
+    for unit in ("", "k", "M", "G", "T"):
+        if abs(number) < 999.5 or unit == "T":
+            return f"{number:.3g} {unit}".rstrip()
+        number /= 1000
+    raise AssertionError

@@ -1,0 +1,39 @@
+"""What this machine is good at: the few settings that make torch faster on it, each with the measurement behind it."""
+
+import ctypes
+import platform
+
+import torch
+
+_M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # malloc.h
+
+
+def keep_freed_memory() -> bool:
+    """Tells glibc to keep freed blocks instead of giving them back to the kernel; True if it did.
+
+    A training step allocates and frees the same large tensors again and again. By default glibc maps each anew, so
+    every operation page-faults through its output: cloning 164 MB took 49 ms, and 11 ms with this setting. The price is
+    10 to 40 % more resident memory. Call it once, when a training (or a benchmark) begins; it holds for the process.
+    """
+    if platform.libc_ver()[0] != "glibc":
+        return False
+    mallopt = ctypes.CDLL(None).mallopt
+    return bool(mallopt(_M_MMAP_MAX, 0)) and bool(mallopt(_M_TRIM_THRESHOLD, 2**31 - 1))
+
+
+def has_fast_bfloat16(device: str = "cpu") -> bool:
+    """Whether bfloat16 products are faster than float32 ones.
+
+    CPUs with AVX512-BF16 or AMX double their speed (400 against 180 GFLOP/s on an EPYC). Others emulate it: 55 against
+    300 GFLOP/s on a Xeon that hides these instructions.
+    """
+    if device != "cpu":
+        return bool(torch.cuda.is_bf16_supported()) if device.startswith("cuda") else False
+    capabilities = torch.cpu.get_capabilities()
+    return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
+
+
+def mixed_precision(device: str = "cpu") -> torch.autocast:
+    """bfloat16 autocast where that is faster, otherwise a context that changes nothing: float32 is then both faster and
+    more exact."""
+    return torch.autocast(device.split(":")[0], dtype=torch.bfloat16, enabled=has_fast_bfloat16(device))

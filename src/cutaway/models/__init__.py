@@ -1,0 +1,1 @@
+"""Whole models: what a config says, built from the parts."""

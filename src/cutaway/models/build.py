@@ -1,0 +1,27 @@
+"""From a config, or a preset's name, to a network."""
+
+import torch
+
+from cutaway.models.config import Config, TransformerConfig
+from cutaway.models.init import initialize
+from cutaway.models.network import Network
+from cutaway.models.presets import preset
+from cutaway.models.recurrent import Recurrent
+from cutaway.models.transformer import Transformer
+
+
+def outline(config: Config | str) -> Network:
+    """The network without its numbers: shapes only, on torch's meta device. A 7B model takes no memory."""
+    config = preset(config) if isinstance(config, str) else config
+    with torch.device("meta"):
+        return Transformer(config) if isinstance(config, TransformerConfig) else Recurrent(config)
+
+
+def empty(config: Config | str) -> Network:
+    """The network with memory for its numbers, yet to be filled: what loading a checkpoint starts from."""
+    return outline(config).to_empty(device="cpu").eval()
+
+
+def build(config: Config | str, seed: int = 0) -> Network:
+    """A network with its first weights, as its paper draws them; in evaluation mode until `.train()`."""
+    return initialize(empty(config), seed)

@@ -1,0 +1,298 @@
+"""What a model is, as data. The defaults are the 2017 paper's base model; every departure is a visible field."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Self
+
+from cutaway import schema
+from cutaway.errors import ConfigError
+from cutaway.parts.attention import head_width
+from cutaway.parts.block import NormPlace
+from cutaway.parts.embedding import Positions
+from cutaway.parts.feedforward import Activation
+from cutaway.parts.norms import NormKind
+from cutaway.parts.positions import RotaryScaling
+from cutaway.parts.recurrent import CellKind
+from cutaway.parts.recurrent_attention import RecurrentAttentionKind
+
+
+def _require(where: object, **numbers: float) -> None:
+    """Sizes are at least 1."""
+    for name, number in numbers.items():
+        if number < 1:
+            raise ConfigError(f"{type(where).__name__}: {name}={number} must be at least 1")
+
+
+def _require_probability(where: object, **numbers: float) -> None:
+    for name, number in numbers.items():
+        if not 0.0 <= number < 1.0:
+            raise ConfigError(f"{type(where).__name__}: {name}={number} must be at least 0 and below 1")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PatchConfig:
+    """How an image becomes a sequence (ViT)."""
+
+    image_size: int = 224
+    patch_size: int = 16
+    channels: int = 3
+
+    def __post_init__(self) -> None:
+        _require(self, image_size=self.image_size, patch_size=self.patch_size, channels=self.channels)
+        if self.image_size % self.patch_size:
+            raise ConfigError(
+                f"patch_size={self.patch_size} does not divide image_size={self.image_size}: patches must tile the image"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class StackConfig:
+    """An encoder or a decoder. Exactly one of `vocabulary` (text) and `patches` (images) is given."""
+
+    vocabulary: int | None = None
+    patches: PatchConfig | None = None
+    n_blocks: int = 6
+    d_model: int = 512
+    n_heads: int = 8
+    n_kv_heads: int | None = None  # None: as many as n_heads; fewer: grouped queries
+    d_head: int | None = None  # None: d_model / n_heads
+    d_ff: int = 2048
+    activation: Activation = "relu"
+    gated: bool = False
+    norm: NormKind = "layer"
+    norm_place: NormPlace = "post"
+    norm_epsilon: float = 1e-5
+    positions: Positions = "sinusoidal"
+    max_positions: int | None = None  # None: no limit
+    rotary_base: float = 10000.0
+    rotary_scaling: RotaryScaling | None = None
+    t5_buckets: int = 32
+    t5_max_distance: int = 128
+    n_segments: int = 0
+    scale_embedding: bool = True  # by √d_model
+    norm_embedding: bool = False
+    scale_scores: bool = True  # by 1/√d_head
+    qkv_bias: bool = True
+    out_bias: bool = True
+    ff_bias: bool = True
+    dropout: float = 0.1  # of the embedding and of each sublayer's output
+    attention_dropout: float = 0.0
+    ff_dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        if (self.vocabulary is None) == (self.patches is None):
+            raise ConfigError(
+                "a stack reads either text (vocabulary=…) or images (patches=…): give exactly one of them"
+            )
+        _require(
+            self, vocabulary=self.vocabulary or 1, n_blocks=self.n_blocks, d_model=self.d_model, n_heads=self.n_heads,
+            n_kv_heads=self.kv_heads, d_head=self.d_head or 1, d_ff=self.d_ff, max_positions=self.max_positions or 1,
+            t5_buckets=self.t5_buckets,
+        )  # fmt: skip
+        _require_probability(
+            self, dropout=self.dropout, attention_dropout=self.attention_dropout, ff_dropout=self.ff_dropout
+        )  # fmt: skip
+        if self.norm_epsilon <= 0 or self.rotary_base <= 1:
+            raise ConfigError(
+                f"norm_epsilon={self.norm_epsilon} must be above 0 and rotary_base={self.rotary_base} above 1"
+            )
+        width = self.head_width
+        if self.n_heads % self.kv_heads:
+            raise ConfigError(f"n_kv_heads={self.n_kv_heads} does not divide n_heads={self.n_heads}")
+        if self.positions == "rotary" and width % 2:
+            raise ConfigError(f"rotary positions turn pairs of numbers, so d_head={width} must be even")
+        if self.positions.startswith("sinusoidal") and self.d_model % 2:
+            raise ConfigError(f"sinusoidal positions pair sines with cosines, so d_model={self.d_model} must be even")
+        if self.positions == "learned" and self.patches is None and self.max_positions is None:
+            raise ConfigError("positions='learned' needs max_positions: how many vectors to learn")
+        if self.positions == "t5_bias" and (self.t5_buckets < 4 or self.t5_max_distance <= self.t5_buckets // 2):
+            raise ConfigError(
+                f"t5_buckets={self.t5_buckets} must be at least 4 and t5_max_distance={self.t5_max_distance} above half of it"
+            )
+        if self.patches is not None and self.positions != "learned":
+            raise ConfigError(f"image patches have learned positions, not positions='{self.positions}'")
+
+    @property
+    def kv_heads(self) -> int:
+        return self.n_heads if self.n_kv_heads is None else self.n_kv_heads
+
+    @property
+    def head_width(self) -> int:
+        return head_width(self.d_model, self.n_heads, self.d_head)
+
+
+Pooling = Literal["first", "mean", "last"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LanguageModel:
+    """The next token: hidden · tableᵀ. Tied: the table is the embedding's."""
+
+    kind: ClassVar[str] = "language_model"
+    tied: bool = True
+    bias: bool = False
+    scaled: bool = False  # hidden · d_model^-½ first: the first T5, which ties without scaling its embedding
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaskedLanguageModel:
+    """The token behind a mask: dense, activation, layer norm, then hidden · tableᵀ + b (BERT, DistilBERT)."""
+
+    kind: ClassVar[str] = "masked_language_model"
+    tied: bool = True
+    activation: Activation = "gelu"
+    norm_epsilon: float = 1e-12
+
+
+@dataclass(frozen=True, kw_only=True)
+class Classifier:
+    """One of `n_classes`: pool the tokens, a dense layer if `hidden` names its activation, then a linear layer."""
+
+    kind: ClassVar[str] = "classifier"
+    n_classes: int
+    pooling: Pooling = "first"
+    hidden: Activation | None = None  # tanh: BERT's pooler; relu: DistilBERT
+    bias: bool = True
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        _require(self, n_classes=self.n_classes)
+        _require_probability(self, dropout=self.dropout)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnswerSpan:
+    """Where the answer starts and ends: two scores for each token (SQuAD)."""
+
+    kind: ClassVar[str] = "answer_span"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SentenceVector:
+    """One vector for a sentence: pool the tokens, a dense layer if `hidden` names its activation, length 1 if asked."""
+
+    kind: ClassVar[str] = "sentence_vector"
+    pooling: Pooling = "mean"
+    hidden: Activation | None = None
+    normalized: bool = False
+
+
+Head = LanguageModel | MaskedLanguageModel | Classifier | AnswerSpan | SentenceVector
+
+Initialization = Literal["xavier", "normal", "normal_by_depth", "truncated_normal", "t5"]
+"""See models/init.py, where each is one short function."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransformerConfig:
+    """An encoder, a decoder, or both; and what is read off the last block (None: its hidden states)."""
+
+    kind: ClassVar[str] = "transformer"
+    encoder: StackConfig | None = None
+    decoder: StackConfig | None = None
+    head: Head | None = None
+    share_embeddings: bool = False  # encoder and decoder read one table
+    initialization: Initialization = "xavier"
+
+    def __post_init__(self) -> None:
+        if self.encoder is None and self.decoder is None:
+            raise ConfigError("a Transformer has an encoder, a decoder or both; the config gives neither")
+        if self.decoder is not None and self.decoder.vocabulary is None:
+            raise ConfigError("a decoder writes text: its config needs a vocabulary")
+        if self.encoder is not None and self.decoder is not None and self.encoder.d_model != self.decoder.d_model:
+            raise ConfigError(
+                f"the decoder (d_model={self.decoder.d_model}) reads the encoder's output "
+                f"(d_model={self.encoder.d_model}): they must be equally wide"
+            )
+        if self.share_embeddings:
+            tables = [stack and (stack.vocabulary, stack.d_model) for stack in (self.encoder, self.decoder)]
+            if None in tables or tables[0] != tables[1]:
+                raise ConfigError(
+                    "share_embeddings needs an encoder and a decoder with the same vocabulary and d_model"
+                )
+        if isinstance(self.head, LanguageModel) and self.decoder is None:
+            raise ConfigError("a language_model head predicts the next token: it needs a decoder")
+        if isinstance(self.head, MaskedLanguageModel) and (self.decoder is not None or self.last.vocabulary is None):
+            raise ConfigError("a masked_language_model head needs an encoder of text and no decoder")
+
+    @property
+    def last(self) -> StackConfig:
+        """The stack that the head reads: the decoder, or else the encoder."""
+        stack = self.decoder or self.encoder
+        assert stack is not None
+        return stack
+
+    def to_json(self) -> dict[str, Any]:
+        return dict(schema.to_json(self))
+
+    @classmethod
+    def from_json(cls, data: Any) -> Self:
+        return schema.from_json(cls, data)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecurrentStackConfig:
+    """N recurrent layers over an embedding."""
+
+    vocabulary: int
+    cell: CellKind = "gru"
+    n_layers: int = 2
+    d_model: int = 256  # width of the embedding
+    d_hidden: int = 512
+    bidirectional: bool = False
+    dropout: float = 0.2  # of the embedding and between layers
+    weight_dropout: float = 0.0  # of the hidden-to-hidden weights
+
+    def __post_init__(self) -> None:
+        _require(
+            self, vocabulary=self.vocabulary, n_layers=self.n_layers, d_model=self.d_model, d_hidden=self.d_hidden
+        )  # fmt: skip
+        _require_probability(self, dropout=self.dropout, weight_dropout=self.weight_dropout)
+
+    @property
+    def d_output(self) -> int:
+        return self.d_hidden * (2 if self.bidirectional else 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecurrentConfig:
+    """A recurrent encoder-decoder, with or without attention; without an encoder, a recurrent language model."""
+
+    kind: ClassVar[str] = "recurrent"
+    encoder: RecurrentStackConfig | None = None
+    decoder: RecurrentStackConfig
+    attention: RecurrentAttentionKind | None = None
+    head: LanguageModel = LanguageModel()
+    share_embeddings: bool = False
+
+    def __post_init__(self) -> None:
+        if self.decoder.bidirectional:
+            raise ConfigError("a decoder can't be bidirectional: it would read the words it has yet to say")
+        if self.attention is not None and self.encoder is None:
+            raise ConfigError(
+                f"attention='{self.attention}' looks at an encoder's states, and the config has no encoder"
+            )
+        if self.encoder is not None and self.encoder.cell != self.decoder.cell:
+            raise ConfigError(
+                f"the encoder's last state starts the decoder, so both need one cell, not {self.encoder.cell} "
+                f"and {self.decoder.cell}"
+            )
+        if self.share_embeddings and (
+            self.encoder is None
+            or (self.encoder.vocabulary, self.encoder.d_model) != (self.decoder.vocabulary, self.decoder.d_model)
+        ):
+            raise ConfigError("share_embeddings needs an encoder and a decoder with the same vocabulary and d_model")
+
+    def to_json(self) -> dict[str, Any]:
+        return dict(schema.to_json(self))
+
+    @classmethod
+    def from_json(cls, data: Any) -> Self:
+        return schema.from_json(cls, data)
+
+
+Config = TransformerConfig | RecurrentConfig
+
+
+def config_from_json(data: Any) -> Config:
+    """Either kind of config, by its "kind"."""
+    return schema.from_json_of((TransformerConfig, RecurrentConfig), data)

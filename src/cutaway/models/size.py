@@ -1,0 +1,110 @@
+"""How large a model is: parameters by part, FLOPs and bytes, counted on the network's outline."""
+
+from dataclasses import dataclass, replace
+
+from torch import nn
+
+from cutaway.models.build import outline
+from cutaway.models.config import Config, TransformerConfig
+from cutaway.models.heads import LanguageModelHead, MaskedLanguageModelHead
+from cutaway.models.network import Network
+from cutaway.models.presets import preset
+from cutaway.parts.attention import Attention
+from cutaway.parts.recurrent_attention import RecurrentAttention
+
+PARTS = ("embedding", "attention", "cross-attention", "feed-forward", "recurrent", "norm", "head")
+
+
+@dataclass(frozen=True)
+class Size:
+    """`flops_forward`: multiplications and additions to process one token at `context` tokens, one on each side of an
+    encoder-decoder. Training costs three times that: the backward pass is two products for each of the forward's."""
+
+    parameters: int
+    by_part: dict[str, int]
+    context: int
+    flops_forward: int
+    kv_cache_floats: int
+
+    @property
+    def flops_training(self) -> int:
+        return 3 * self.flops_forward
+
+    def weight_bytes(self, bytes_per_number: int = 4) -> int:
+        return self.parameters * bytes_per_number
+
+    def kv_cache_bytes(self, bytes_per_number: int = 2) -> int:
+        """What each decoded token adds to the cache."""
+        return self.kv_cache_floats * bytes_per_number
+
+
+def part_of(name: str) -> str:
+    """Which part of the notes a parameter belongs to."""
+    steps = name.split(".")
+    if steps[0] == "head":
+        return "head"
+    if any("norm" in step for step in steps):
+        return "norm"
+    if "embedding" in steps:
+        return "embedding"
+    if "cross_attention" in steps or "attention" in steps:
+        return "cross-attention"
+    if "self_attention" in steps or "relative_bias" in steps:
+        return "attention"
+    if "feedforward" in steps:
+        return "feed-forward"
+    return "recurrent"
+
+
+def size(config: Config | str, context: int = 512) -> Size:
+    """Counts a model; takes no memory for its weights."""
+    config = preset(config) if isinstance(config, str) else config
+    if not isinstance(config, TransformerConfig):
+        return _count(outline(config), {}, context)
+    # All blocks of a stack are alike: count one, as often as there are blocks.
+    stacks = {"encoder": config.encoder, "decoder": config.decoder}
+    one_block = {name: stack and replace(stack, n_blocks=1) for name, stack in stacks.items()}
+    times = {f"{name}.blocks.": stack.n_blocks for name, stack in stacks.items() if stack is not None}
+    return _count(outline(replace(config, **one_block)), times, context)
+
+
+def _count(network: Network, times: dict[str, int], context: int) -> Size:
+    """`times`: how often what stands under a name is to be counted."""
+
+    def often(name: str) -> int:
+        return next((n for prefix, n in times.items() if name.startswith(prefix)), 1)
+
+    by_part = dict.fromkeys(PARTS, 0)
+    for name, weight in network.named_parameters():
+        by_part[part_of(name)] += often(name) * weight.numel()
+    modules = [(often(name), module) for name, module in network.named_modules()]
+    return Size(
+        parameters=sum(by_part.values()),
+        by_part=by_part,
+        context=context,
+        flops_forward=sum(n * _flops(module, context) for n, module in modules) + _head_flops(network),
+        kv_cache_floats=sum(
+            often(name) * 2 * module.k.out_features
+            for name, module in network.named_modules()
+            if isinstance(module, Attention) and name.startswith("decoder") and name.endswith("self_attention")
+        ),
+    )
+
+
+def _flops(module: nn.Module, context: int) -> int:
+    """2 for each weight that is multiplied by, and 2 · 2 · H · K for each token that an attention looks at."""
+    if isinstance(module, nn.Linear):
+        return 2 * module.weight.numel()
+    if isinstance(module, Attention):
+        return 4 * module.q.out_features * context
+    if isinstance(module, RecurrentAttention):
+        return 2 * (module.k.in_features + module.k.out_features) * context
+    return 0
+
+
+def _head_flops(network: Network) -> int:
+    """The product with the table of words, tied or not."""
+    if not isinstance(network.head, LanguageModelHead | MaskedLanguageModelHead):
+        return 0
+    stack = network.config.last if isinstance(network.config, TransformerConfig) else network.config.decoder
+    return 2 * stack.d_model * (stack.vocabulary or 0)

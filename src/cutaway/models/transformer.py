@@ -1,0 +1,127 @@
+"""The Transformer: an encoder stack, a decoder stack, or both."""
+
+from functools import partial
+
+from torch import Tensor
+
+from cutaway.errors import InputError
+from cutaway.models.config import StackConfig, TransformerConfig
+from cutaway.models.heads import build_head
+from cutaway.models.network import Network
+from cutaway.parts.attention import Attention
+from cutaway.parts.block import Block
+from cutaway.parts.cache import Cache, Memory
+from cutaway.parts.embedding import Embedding, PatchEmbedding
+from cutaway.parts.feedforward import FeedForward
+from cutaway.parts.norms import norm
+from cutaway.parts.positions import RelativeBias, rotary
+from cutaway.parts.stack import Stack
+
+
+def build_embedding(config: StackConfig) -> Embedding | PatchEmbedding:
+    if config.patches is not None:
+        return PatchEmbedding(
+            config.d_model,
+            image_size=config.patches.image_size,
+            patch_size=config.patches.patch_size,
+            channels=config.patches.channels,
+            dropout=config.dropout,
+        )
+    assert config.vocabulary is not None
+    return Embedding(
+        config.vocabulary,
+        config.d_model,
+        positions=config.positions,
+        max_positions=config.max_positions,
+        n_segments=config.n_segments,
+        scaled=config.scale_embedding,
+        norm_kind=config.norm if config.norm_embedding else None,
+        norm_epsilon=config.norm_epsilon,
+        dropout=config.dropout,
+    )
+
+
+def build_stack(config: StackConfig, *, causal: bool, cross: bool) -> Stack:
+    """A config's fields, handed to the parts they belong to."""
+    attention = partial(
+        Attention,
+        config.d_model,
+        config.n_heads,
+        n_kv_heads=config.n_kv_heads,
+        d_head=config.d_head,
+        qkv_bias=config.qkv_bias,
+        out_bias=config.out_bias,
+        scale_scores=config.scale_scores,
+        rotary=config.positions == "rotary",
+        dropout=config.attention_dropout,
+    )
+    feedforward = partial(
+        FeedForward,
+        config.d_model,
+        config.d_ff,
+        activation=config.activation,
+        gated=config.gated,
+        bias=config.ff_bias,
+        dropout=config.ff_dropout,
+    )
+    block = partial(
+        Block,
+        attention,
+        feedforward,
+        config.d_model,
+        cross=cross,
+        norm_kind=config.norm,
+        norm_place=config.norm_place,
+        norm_epsilon=config.norm_epsilon,
+        dropout=config.dropout,
+    )
+    rotate = partial(
+        rotary, d_head=config.head_width, base=config.rotary_base, scaling=config.rotary_scaling
+    )  # fmt: skip
+    relative_bias = None
+    if config.positions == "t5_bias":
+        relative_bias = RelativeBias(config.t5_buckets, config.t5_max_distance, config.n_heads, both_ways=not causal)
+    return Stack(
+        build_embedding(config),
+        (block() for _ in range(config.n_blocks)),
+        causal=causal,
+        rotate=rotate if config.positions == "rotary" else None,
+        relative_bias=relative_bias,
+        final_norm=norm(config.norm, config.d_model, config.norm_epsilon) if config.norm_place == "pre" else None,
+    )
+
+
+class Transformer(Network):
+    """An encoder, a decoder, or both, and a head; what each is made of, the config says."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.config: TransformerConfig = config
+        both = config.encoder is not None and config.decoder is not None
+        self.encoder = None if config.encoder is None else build_stack(config.encoder, causal=False, cross=False)
+        self.decoder = None if config.decoder is None else build_stack(config.decoder, causal=True, cross=both)
+        if config.share_embeddings and self.encoder is not None and self.decoder is not None:
+            self.decoder.embedding.tokens = self.encoder.embedding.tokens  # one module, so one table wherever it moves
+        self.head = None
+        if config.head is not None:
+            self.head = build_head(config.head, config.last.d_model, config.last.vocabulary)
+
+    def encode(self, source: Tensor, mask: Tensor | None = None, segments: Tensor | None = None) -> Memory:
+        if self.encoder is None:
+            raise InputError("this model has no encoder: decode() its tokens")
+        return Memory(self.encoder(source, mask=mask, segments=segments), mask)
+
+    def decode_hidden(
+        self, tokens: Tensor, memory: Memory | None = None, cache: Cache | None = None, mask: Tensor | None = None
+    ) -> Tensor:
+        self._check_memory(memory)
+        assert self.decoder is not None
+        return self.decoder(tokens, memory, mask=mask, cache=cache)
+
+    def read(self, hidden_BTD: Tensor, mask: Tensor | None = None) -> Tensor:
+        if self.head is None:
+            return hidden_BTD
+        stack = self.decoder if self.decoder is not None else self.encoder
+        assert stack is not None
+        table = stack.embedding.tokens.weight if isinstance(stack.embedding, Embedding) else None
+        return self.head(hidden_BTD, mask, table)

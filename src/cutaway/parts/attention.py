@@ -1,0 +1,149 @@
+"""Scaled dot-product and multi-head attention (§3.2): one class for every use of it.
+
+Queries come from `x`; keys and values from `memory`, which is `x` itself in self-attention. Masked, cross, grouped-query,
+rotary and T5 attention are arguments, not subclasses.
+"""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from cutaway.errors import ConfigError, InputError
+from cutaway.parts.cache import KeyValues
+from cutaway.parts.dropout import dropout
+from cutaway.parts.masks import NO_BIAS, Bias
+from cutaway.parts.positions import Rotation
+from cutaway.parts.tap import Tap, heard
+
+
+def split_heads(x_BTE: Tensor, n_heads: int) -> Tensor:
+    """[B, T, H·K] -> [B, H, T, K]"""
+    return x_BTE.unflatten(-1, (n_heads, -1)).transpose(1, 2)
+
+
+def merge_heads(x_BHTK: Tensor) -> Tensor:
+    """[B, H, T, K] -> [B, T, H·K]: the heads side by side, the notes' concatenation."""
+    return x_BHTK.transpose(1, 2).flatten(2)
+
+
+def head_width(d_model: int, n_heads: int, d_head: int | None = None) -> int:
+    """d_head, by default d_model / n_heads."""
+    if d_head is not None:
+        return d_head
+    if d_model % n_heads:
+        divisors = [n for n in range(1, min(d_model, 128) + 1) if d_model % n == 0]
+        raise ConfigError(f"n_heads={n_heads} does not divide d_model={d_model}; choose one of {divisors}")
+    return d_model // n_heads
+
+
+class Attention(nn.Module):
+    """softmax(Q Kᵀ / √K + bias) V in H heads, concatenated, then a linear layer. x [B, T, D] -> [B, T, D]
+
+    Grouped queries: G < H key/value heads, each serving H/G query heads.
+
+        queries      0 1 2 3   4 5 6 7
+        keys/values     0         1        H = 8, G = 2
+    """
+
+    def __init__(
+        self,
+        d_model: int = 512,
+        n_heads: int = 8,
+        *,
+        n_kv_heads: int | None = None,
+        d_head: int | None = None,
+        qkv_bias: bool = True,
+        out_bias: bool = True,
+        scale_scores: bool = True,
+        rotary: bool = False,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        d_head = head_width(d_model, n_heads, d_head)
+        self.n_heads = n_heads
+        self.n_kv_heads = n_heads if n_kv_heads is None else n_kv_heads
+        if n_heads % self.n_kv_heads:
+            raise ConfigError(
+                f"n_kv_heads={n_kv_heads} does not divide n_heads={n_heads}: each must serve the same number of queries"
+            )
+        self.scale = d_head**-0.5 if scale_scores else 1.0
+        self.rotary = rotary
+        self.dropout = dropout
+        self.q = nn.Linear(d_model, n_heads * d_head, bias=qkv_bias)
+        self.k = nn.Linear(d_model, self.n_kv_heads * d_head, bias=qkv_bias)
+        self.v = nn.Linear(d_model, self.n_kv_heads * d_head, bias=qkv_bias)
+        self.out = nn.Linear(n_heads * d_head, d_model, bias=out_bias)
+
+        self.queries = Tap("BHTK", "x W_Q + b_Q")
+        self.keys = Tap("BGSK", "x W_K + b_K")
+        self.values = Tap("BGSK", "x W_V + b_V")
+        if rotary:
+            self.rotated_queries = Tap("BHTK", "queries, turned by their position")
+            self.rotated_keys = Tap("BGSK", "keys, turned by their position")
+        self.scores = Tap("BHTS", "q kᵀ")
+        self.scaled_scores = Tap("BHTS", "scores / √K" if scale_scores else "scores (this model does not scale)")
+        self.masked_scores = Tap("BHTS", "scaled_scores + bias: -∞ where one may not look")
+        self.weights = Tap("BHTS", "softmax(masked_scores) over the keys")
+        self.heads = Tap("BHTK", "weights · v")
+        self.concatenated = Tap("BTE", "the heads side by side")
+        self.output = Tap("BTD", "concatenated W_O + b_O")
+
+    def forward(
+        self,
+        x_BTD: Tensor,
+        memory_BSD: Tensor | None = None,
+        *,
+        bias: Bias = NO_BIAS,
+        rotation: Rotation | None = None,
+        slot: KeyValues | None = None,
+    ) -> Tensor:
+        """`memory` None: self-attention. `slot` remembers keys and values: x's are appended, memory's made once."""
+        if (rotation is not None) != self.rotary:
+            raise InputError("a rotation belongs to an attention made with rotary=True, and only to one")
+        q_BHTK = self.queries(split_heads(self.q(x_BTD), self.n_heads))
+        if rotation is not None:
+            q_BHTK = self.rotated_queries(rotation.turn(q_BHTK))
+        if memory_BSD is not None and slot is not None and (made := slot.all) is not None:
+            k_BGSK, v_BGSK = made
+        else:
+            source_BSD = x_BTD if memory_BSD is None else memory_BSD
+            k_BGSK = self.keys(split_heads(self.k(source_BSD), self.n_kv_heads))
+            v_BGSK = self.values(split_heads(self.v(source_BSD), self.n_kv_heads))
+            if rotation is not None:
+                k_BGSK = self.rotated_keys(rotation.turn(k_BGSK))
+            if slot is not None:
+                k_BGSK, v_BGSK = slot.append(k_BGSK, v_BGSK)
+        heads_BHTK = self.heads(self.attend(q_BHTK, k_BGSK, v_BGSK, bias))
+        return self.output(self.out(self.concatenated(merge_heads(heads_BHTK))))
+
+    def attend(self, q_BHTK: Tensor, k_BGSK: Tensor, v_BGSK: Tensor, bias: Bias = NO_BIAS) -> Tensor:
+        """softmax(q kᵀ · scale + bias) v: step by step if somebody listens or it is faster, else fused. The contract
+        tests hold the two equal."""
+        p = self.dropout if self.training else 0.0
+        listened = heard(self.scores, self.scaled_scores, self.masked_scores, self.weights)
+        if not listened and fused_is_faster(q_BHTK, k_BGSK, p):
+            return F.scaled_dot_product_attention(
+                q_BHTK, k_BGSK, v_BGSK,
+                attn_mask=None if bias.causal else bias.dense,
+                dropout_p=p, is_causal=bias.causal, scale=self.scale,
+                enable_gqa=self.n_kv_heads != self.n_heads,
+            )  # fmt: skip
+        scores_BHTS = self.scores(_grouped(q_BHTK, k_BGSK.mT))
+        scaled_BHTS = self.scaled_scores(scores_BHTS * self.scale if self.scale != 1.0 else scores_BHTS)
+        masked_BHTS = self.masked_scores(scaled_BHTS if bias.dense is None else scaled_BHTS + bias.dense)
+        weights_BHTS = self.weights(masked_BHTS.softmax(-1, dtype=torch.float32).to(v_BGSK.dtype))
+        return _grouped(dropout(weights_BHTS, p), v_BGSK)
+
+
+def _grouped(a_BHTX: Tensor, b_BGXY: Tensor) -> Tensor:
+    """a @ b where each of b's G heads serves H/G neighbouring heads of a; no copy of b is made."""
+    H, G = a_BHTX.shape[1], b_BGXY.shape[1]
+    if H == G:
+        return a_BHTX @ b_BGXY
+    rows = a_BHTX.unflatten(1, (G, H // G)).flatten(2, 3)
+    return (rows @ b_BGXY).unflatten(2, (H // G, -1)).flatten(1, 2)
+
+
+def fused_is_faster(q_BHTK: Tensor, k_BGSK: Tensor, dropout: float) -> bool:
+    """Whether torch's fused kernel beats the written-out steps for these shapes."""
+    return True

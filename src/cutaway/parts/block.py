@@ -1,0 +1,89 @@
+"""A block: attention, attention over the encoder's output if there is one, feed-forward; each with add & norm (§3.1)."""
+
+from collections.abc import Callable
+from typing import Literal
+
+from torch import Tensor, nn
+
+from cutaway.parts.attention import Attention
+from cutaway.parts.cache import Cache
+from cutaway.parts.dropout import Dropout
+from cutaway.parts.feedforward import FeedForward
+from cutaway.parts.masks import NO_BIAS, Bias
+from cutaway.parts.norms import NormKind, norm
+from cutaway.parts.positions import Rotation
+from cutaway.parts.tap import Tap
+
+NormPlace = Literal["pre", "post"]
+
+
+class Block(nn.Module):
+    """post: x = norm(x + f(x)), as the paper has it; pre: x = x + f(norm(x)), as everybody since GPT-2. x [B, T, D]
+
+    `attention` and `feedforward` make a fresh part each; `cross` adds attention over the encoder's output.
+    """
+
+    def __init__(
+        self,
+        attention: Callable[[], Attention],
+        feedforward: Callable[[], FeedForward],
+        d_model: int = 512,
+        *,
+        cross: bool = False,
+        norm_kind: NormKind = "layer",
+        norm_place: NormPlace = "post",
+        norm_epsilon: float = 1e-5,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.norm_place = norm_place
+        self.input = Tap("BTD", "the residual stream before this block")
+        self.self_attention = attention()
+        self.self_attention_add = Tap("BTD", "x + self_attention")
+        self.self_attention_norm = norm(norm_kind, d_model, norm_epsilon)
+        self.cross_attention: Attention | None = None
+        if cross:
+            self.cross_attention = attention()
+            self.cross_attention_add = Tap("BTD", "x + cross_attention")
+            self.cross_attention_norm = norm(norm_kind, d_model, norm_epsilon)
+        self.feedforward = feedforward()
+        self.feedforward_add = Tap("BTD", "x + feedforward")
+        self.feedforward_norm = norm(norm_kind, d_model, norm_epsilon)
+        self.dropout = Dropout(dropout)
+        self.output = Tap("BTD", "the residual stream after this block")
+
+    def forward(
+        self,
+        x_BTD: Tensor,
+        memory_BSD: Tensor | None = None,
+        *,
+        bias: Bias = NO_BIAS,
+        memory_bias: Bias = NO_BIAS,
+        rotation: Rotation | None = None,
+        cache: Cache | None = None,
+        name: str = "",
+    ) -> Tensor:
+        """`name` is this block's place in the cache."""
+        slot = cache.slot(f"{name}.self_attention") if cache is not None else None
+        memory_slot = None
+        if cache is not None and self.cross_attention is not None:
+            memory_slot = cache.slot(f"{name}.cross_attention", grows=False)
+
+        def attend(x: Tensor) -> Tensor:
+            return self.self_attention(x, bias=bias, rotation=rotation, slot=slot)
+
+        x_BTD = self.add_and_norm(self.input(x_BTD), attend, self.self_attention_add, self.self_attention_norm)
+        if (cross_attention := self.cross_attention) is not None:
+
+            def attend_memory(x: Tensor) -> Tensor:
+                return cross_attention(x, memory_BSD, bias=memory_bias, slot=memory_slot)
+
+            x_BTD = self.add_and_norm(x_BTD, attend_memory, self.cross_attention_add, self.cross_attention_norm)
+        x_BTD = self.add_and_norm(x_BTD, self.feedforward, self.feedforward_add, self.feedforward_norm)
+        return self.output(x_BTD)
+
+    def add_and_norm(self, x_BTD: Tensor, f: Callable[[Tensor], Tensor], added: Tap, norm: nn.Module) -> Tensor:
+        """The residual connection around one sublayer."""
+        if self.norm_place == "post":
+            return norm(added(x_BTD + self.dropout(f(x_BTD))))
+        return added(x_BTD + self.dropout(f(norm(x_BTD))))

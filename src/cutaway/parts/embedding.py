@@ -1,0 +1,142 @@
+"""From tokens, or patches of an image, to vectors with a notion of where they stand."""
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from cutaway.errors import ConfigError, InputError
+from cutaway.parts.dropout import Dropout
+from cutaway.parts.norms import NormKind, norm
+from cutaway.parts.positions import LearnedPositions, sinusoidal
+from cutaway.parts.table import Table
+from cutaway.parts.tap import Tap
+
+Positions = Literal["sinusoidal", "sinusoidal_halves", "learned", "rotary", "t5_bias", "none"]
+"""The first three are added to the embedding; rotary and t5_bias act inside attention."""
+
+
+class Embedding(nn.Module):
+    """token vector [· √D] + position [+ segment], then norm and dropout if asked for (§3.4). ids [B, T] -> [B, T, D]"""
+
+    def __init__(
+        self,
+        vocabulary: int,
+        d_model: int = 512,
+        *,
+        positions: Positions = "sinusoidal",
+        max_positions: int | None = None,
+        n_segments: int = 0,
+        scaled: bool = False,
+        norm_kind: NormKind | None = None,
+        norm_epsilon: float = 1e-5,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.kind = positions
+        self.scale = d_model**0.5 if scaled else 1.0
+        self.tokens = Table(vocabulary, d_model, "token")
+        self.segments = Table(n_segments, d_model, "segment") if n_segments else None
+        self.positions: LearnedPositions | None = None
+        if positions == "learned":
+            if max_positions is None:
+                raise ConfigError("positions='learned' needs max_positions: how many vectors to learn")
+            self.positions = LearnedPositions(max_positions, d_model)
+        self.norm = None if norm_kind is None else norm(norm_kind, d_model, norm_epsilon)
+        self.dropout = Dropout(dropout)
+        self.token_vectors = Tap("BTD", "table[token] · √D" if scaled else "table[token]")
+        if n_segments:
+            self.segment_vectors = Tap("BTD", "table[segment]")
+        if positions in ("learned", "sinusoidal", "sinusoidal_halves"):
+            self.position_vectors = Tap("BTD", "table[position]" if positions == "learned" else "sin, cos of position")
+        self.output = Tap("BTD", "the sum of these" + (", normalised" if self.norm is not None else ""))
+
+    def length(self, tokens_BT: Tensor) -> int:
+        """How many places these tokens take."""
+        if tokens_BT.dim() != 2:
+            raise InputError(f"tokens have shape {list(tokens_BT.shape)}; expected [batch, length]")
+        if tokens_BT.shape[1] == 0:
+            raise InputError("tokens have length 0; give at least one token (a start or end symbol)")
+        return tokens_BT.shape[1]
+
+    def forward(self, tokens_BT: Tensor, positions: Tensor, n_tokens: int, segments_BT: Tensor | None = None) -> Tensor:
+        """`positions` [T] or [B, T]; `n_tokens`: the length so far, the cached part included."""
+        x_BTD = self.tokens(tokens_BT)
+        x_BTD = self.token_vectors(x_BTD * self.scale if self.scale != 1.0 else x_BTD)
+        if self.segments is not None:
+            if segments_BT is None:
+                segments_BT = torch.zeros_like(tokens_BT)
+            x_BTD = x_BTD + self.segment_vectors(self.segments(segments_BT))
+        elif segments_BT is not None:
+            raise InputError("segments were given, but this model has no segment embedding; leave them out")
+        added = self._position_vectors(positions, n_tokens, x_BTD)
+        if added is not None:
+            x_BTD = x_BTD + self.position_vectors(added.to(x_BTD.dtype).expand_as(x_BTD))
+        if self.norm is not None:
+            x_BTD = self.norm(x_BTD)
+        return self.output(self.dropout(x_BTD))
+
+    def _position_vectors(self, positions: Tensor, n_tokens: int, x_BTD: Tensor) -> Tensor | None:
+        if self.positions is not None:
+            self.positions.check(n_tokens)
+            return self.positions(positions)
+        if self.kind not in ("sinusoidal", "sinusoidal_halves"):
+            return None
+        layout: Literal["interleaved", "halves"] = "interleaved" if self.kind == "sinusoidal" else "halves"
+        if positions.dim() == 1:
+            return sinusoidal(positions, x_BTD.shape[-1], layout=layout)
+        every = torch.arange(n_tokens, device=x_BTD.device)  # rows share the table: far fewer sines than B · T · D
+        return sinusoidal(every, x_BTD.shape[-1], layout=layout)[positions]
+
+
+class PatchEmbedding(nn.Module):
+    """An image cut into squares, each a vector: patch W + b, a class token in front, learned positions added (ViT).
+
+    images [B, channels, I, J] -> [B, 1 + P, D] with P = (I / patch) · (J / patch)
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        *,
+        image_size: int = 224,
+        patch_size: int = 16,
+        channels: int = 3,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.image_size, self.patch_size, self.channels = image_size, patch_size, channels
+        self.n_positions = 1 + (image_size // patch_size) ** 2
+        self.patches = nn.Linear(channels * patch_size**2, d_model)
+        self.start = nn.Parameter(torch.zeros(1, 1, d_model))  # ViT's [class] token
+        self.positions = LearnedPositions(self.n_positions, d_model)
+        self.dropout = Dropout(dropout)
+        self.pixels = Tap("BPE", "the pixels of each patch: channels · rows · columns")
+        self.patch_vectors = Tap("BPD", "pixels W + b")
+        self.position_vectors = Tap("BTD", "table[position]")
+        self.output = Tap("BTD", "class token and patch vectors, plus positions")
+
+    def length(self, images_BCIJ: Tensor) -> int:
+        """How many places these images take."""
+        expected = [self.channels, self.image_size, self.image_size]
+        if images_BCIJ.dim() != 4 or list(images_BCIJ.shape[1:]) != expected:
+            raise InputError(
+                f"images have shape {list(images_BCIJ.shape)}; expected [batch, {', '.join(map(str, expected))}]: "
+                f"resize them to {self.image_size} × {self.image_size}"
+            )
+        return self.n_positions
+
+    def cut(self, images_BCIJ: Tensor) -> Tensor:
+        """[B, C, I, J] -> [B, P, C · patch · patch], row by row from the top left."""
+        size = self.patch_size
+        grid = images_BCIJ.unflatten(3, (-1, size)).unflatten(2, (-1, size))  # B C rows size columns size
+        return grid.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2)
+
+    def forward(self, images_BCIJ: Tensor, positions: Tensor, n_tokens: int, segments: Tensor | None = None) -> Tensor:
+        if segments is not None:
+            raise InputError("segments were given, but images have none; leave them out")
+        patches_BPD = self.patch_vectors(self.patches(self.pixels(self.cut(images_BCIJ))))
+        start_B1D = self.start.to(patches_BPD.dtype).expand(patches_BPD.shape[0], -1, -1)
+        x_BTD = torch.cat((start_B1D, patches_BPD), dim=1)
+        added_TD = self.positions(positions)
+        return self.output(self.dropout(x_BTD + self.position_vectors(added_TD.expand_as(x_BTD))))

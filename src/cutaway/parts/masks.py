@@ -1,0 +1,117 @@
+"""Masks: who may look at whom. The only code that makes them.
+
+A mask is boolean and True means *may attend*. Scores take it as a bias: 0 where one may look, -inf where not, so that
+softmax gives the hidden keys a weight of exactly 0.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from cutaway.errors import InputError
+
+
+def from_ones_and_zeros(mask: Sequence[object] | Tensor) -> Tensor:
+    """The notes write masks as 1 (look) and 0 (do not); we as True and False."""
+    ones = torch.as_tensor(mask)
+    if not bool(((ones == 0) | (ones == 1)).all()):
+        raise InputError(f"a mask in the notes' form holds only 1 and 0, not {ones.tolist()}")
+    return ones.bool()
+
+
+def padding(tokens_BS: Tensor, pad: int) -> Tensor:
+    """visible_BS = (token is not padding)"""
+    return tokens_BS != pad
+
+
+def pairs(visible_BS: Tensor) -> Tensor:
+    """The notes' step from 1-D to 2-D: visible_BTS = both the query and the key are real tokens."""
+    return visible_BS.unsqueeze(-1) & visible_BS.unsqueeze(-2)
+
+
+def right_padded(visible_BS: Tensor) -> bool:
+    """Whether every row is real tokens first, padding after."""
+    return bool((visible_BS[:, 1:] <= visible_BS[:, :-1]).all())
+
+
+def look_ahead(n_queries: int, n_keys: int | None = None, device: torch.device | None = None) -> Tensor:
+    """visible_TS: query t may look at keys up to and including itself.
+
+    Right-aligned: the last query is the last key. In a cached step (fewer queries than keys) the queries are the newest
+    tokens, so with 1 query and 5 keys everything is visible.
+    """
+    n_keys = n_queries if n_keys is None else n_keys
+    return torch.ones(n_queries, n_keys, dtype=torch.bool, device=device).tril(n_keys - n_queries)
+
+
+def combine(keys_BS: Tensor | None, ahead_TS: Tensor | None) -> Tensor | None:
+    """visible_B1TS: a key is visible if it is a real token *and* not in the future. None hides nothing."""
+    if keys_BS is None:
+        return None if ahead_TS is None else ahead_TS[None, None]
+    keys_B11S = keys_BS[:, None, None, :]
+    return keys_B11S if ahead_TS is None else keys_B11S & ahead_TS
+
+
+def to_bias(visible: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+    """0 where visible, -inf where hidden.
+
+    A query that sees no key at all (a padding token to the left of a sentence) would be 0/0 in softmax. Its output is
+    never read, so it gets zeros and looks everywhere alike: a number, not NaN, and the same one on every path.
+    """
+    nothing_visible = ~visible.any(dim=-1, keepdim=True)
+    hidden = ~(visible | nothing_visible)
+    return torch.zeros(visible.shape, dtype=dtype, device=visible.device).masked_fill_(hidden, -torch.inf)
+
+
+@dataclass(frozen=True)
+class Bias:
+    """What an attention adds to its scores: the mask as 0 / -inf, and T5's position bias if there is one.
+
+    `dense` always says it whole (None: nothing to add). `causal` says that it is just the square look-ahead mask, for
+    which fused kernels have a shortcut; a path that does not know the shortcut still has its mask.
+    """
+
+    dense: Tensor | None = None  # [B or 1, H or 1, T, S]
+    causal: bool = False
+
+
+NO_BIAS = Bias()
+
+
+def bias(
+    n_queries: int,
+    n_keys: int,
+    like: Tensor,
+    *,
+    causal: bool,
+    visible_BS: Tensor | None = None,
+    positions_1HTS: Tensor | None = None,
+) -> Bias:
+    """The bias of one attention; made once for a whole stack. `like` gives dtype and device."""
+    if visible_BS is not None and bool(visible_BS.all()):
+        visible_BS = None
+    ahead_TS = look_ahead(n_queries, n_keys, like.device) if causal and n_queries > 1 else None
+    visible = combine(visible_BS, ahead_TS)
+    if visible is None:
+        return NO_BIAS if positions_1HTS is None else Bias(positions_1HTS)
+    dense = to_bias(visible, like.dtype)
+    if positions_1HTS is not None:
+        return Bias(dense + positions_1HTS)
+    return Bias(dense, causal=visible_BS is None and n_queries == n_keys)
+
+
+def checked(mask: Tensor, shape: Sequence[int], what: str) -> Tensor:
+    """A mask as given by a user: boolean, of the right shape, and no sequence hidden whole."""
+    if mask.dtype != torch.bool:
+        raise InputError(
+            f"{what} has dtype {str(mask.dtype).removeprefix('torch.')}; a mask is boolean, True = may attend "
+            "(from 1 and 0: masks.from_ones_and_zeros)"
+        )
+    if list(mask.shape) != list(shape):
+        raise InputError(f"{what} has shape {list(mask.shape)}; the tokens it belongs to have {list(shape)}")
+    empty = (~mask.any(dim=-1)).nonzero().flatten().tolist()
+    if empty:
+        raise InputError(f"{what} hides every token of row {empty[0]}; leave at least one visible, or drop the row")
+    return mask

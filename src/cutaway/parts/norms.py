@@ -1,0 +1,100 @@
+"""Normalisation: layer norm (the Transformer's), RMS norm (T5's and Llama's), batch norm (for the notes' comparison).
+
+All compute in float32 whatever the input is. Fused by torch, and written out when somebody listens, so that mean and
+variance can be seen.
+"""
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from cutaway.parts.tap import Tap, heard
+
+
+class LayerNorm(nn.Module):
+    """y = γ · (x - μ) / √(σ² + ε) + β, with μ and σ² over the D numbers of one token. x [..., D] -> [..., D]"""
+
+    def __init__(self, d_model: int, epsilon: float = 1e-5) -> None:
+        super().__init__()
+        self.epsilon = epsilon
+        self.weight = nn.Parameter(torch.ones(d_model))
+        self.bias = nn.Parameter(torch.zeros(d_model))
+        self.mean = Tap("BT1", "μ = Σ x / D")
+        self.variance = Tap("BT1", "σ² = Σ (x - μ)² / D")
+        self.normalized = Tap("BTD", "(x - μ) / √(σ² + ε)")
+        self.output = Tap("BTD", "γ · normalized + β")
+
+    def forward(self, x_BTD: Tensor) -> Tensor:
+        if not heard(self.mean, self.variance, self.normalized):
+            return self.output(F.layer_norm(x_BTD, self.weight.shape, self.weight, self.bias, self.epsilon))
+        wide_BTD = x_BTD.float()
+        mean_BT1 = self.mean(wide_BTD.mean(-1, keepdim=True))
+        variance_BT1 = self.variance((wide_BTD - mean_BT1).square().mean(-1, keepdim=True))
+        normalized_BTD = self.normalized((wide_BTD - mean_BT1) * torch.rsqrt(variance_BT1 + self.epsilon))
+        return self.output((self.weight * normalized_BTD + self.bias).to(x_BTD.dtype))
+
+
+class RMSNorm(nn.Module):
+    """y = γ · x / √(mean(x²) + ε): layer norm without the mean and without β. x [..., D] -> [..., D]"""
+
+    def __init__(self, d_model: int, epsilon: float = 1e-6) -> None:
+        super().__init__()
+        self.epsilon = epsilon
+        self.weight = nn.Parameter(torch.ones(d_model))
+        self.mean_square = Tap("BT1", "Σ x² / D")
+        self.normalized = Tap("BTD", "x / √(mean_square + ε)")
+        self.output = Tap("BTD", "γ · normalized")
+
+    def forward(self, x_BTD: Tensor) -> Tensor:
+        wide_BTD = x_BTD.float()
+        mean_square_BT1 = self.mean_square(wide_BTD.square().mean(-1, keepdim=True))
+        normalized_BTD = self.normalized(wide_BTD * torch.rsqrt(mean_square_BT1 + self.epsilon))
+        return self.output(self.weight * normalized_BTD.to(x_BTD.dtype))
+
+
+class BatchNorm(nn.Module):
+    """y = γ · (x - μ) / √(σ² + ε) + β, with μ and σ² of each feature over all tokens of the batch. x [..., D]
+
+    In training the statistics are the batch's, so a sentence's numbers depend on its neighbours; afterwards they are the
+    running averages. That is why the Transformer uses layer norm instead.
+    """
+
+    running_mean: Tensor
+    running_variance: Tensor
+
+    def __init__(self, d_model: int, epsilon: float = 1e-5, momentum: float = 0.1) -> None:
+        super().__init__()
+        self.epsilon = epsilon
+        self.momentum = momentum
+        self.weight = nn.Parameter(torch.ones(d_model))
+        self.bias = nn.Parameter(torch.zeros(d_model))
+        self.register_buffer("running_mean", torch.zeros(d_model))
+        self.register_buffer("running_variance", torch.ones(d_model))
+        self.mean = Tap("D", "μ = mean over the batch")
+        self.variance = Tap("D", "σ² = variance over the batch")
+        self.normalized = Tap("BTD", "(x - μ) / √(σ² + ε)")
+        self.output = Tap("BTD", "γ · normalized + β")
+
+    def forward(self, x_BTD: Tensor) -> Tensor:
+        wide_BTD = x_BTD.float()
+        mean_D, variance_D = self.running_mean, self.running_variance
+        if self.training:
+            tokens_ND = wide_BTD.flatten(0, -2)
+            mean_D, variance_D = tokens_ND.mean(0), tokens_ND.var(0, correction=0)
+            with torch.no_grad():
+                n = tokens_ND.shape[0]
+                self.running_mean.lerp_(mean_D, self.momentum)
+                self.running_variance.lerp_(variance_D * n / max(n - 1, 1), self.momentum)  # unbiased, as torch's
+        mean_D, variance_D = self.mean(mean_D), self.variance(variance_D)
+        normalized_BTD = self.normalized((wide_BTD - mean_D) * torch.rsqrt(variance_D + self.epsilon))
+        return self.output((self.weight * normalized_BTD + self.bias).to(x_BTD.dtype))
+
+
+NormKind = Literal["layer", "rms"]
+
+
+def norm(kind: NormKind, d_model: int, epsilon: float) -> LayerNorm | RMSNorm:
+    """The norm a stack's config asks for."""
+    return LayerNorm(d_model, epsilon) if kind == "layer" else RMSNorm(d_model, epsilon)

@@ -1,0 +1,145 @@
+"""Where a token stands: sinusoids (§3.5), learned vectors, rotary angles, and T5's relative bias.
+
+A position counts from 0 in the real sequence, not in the padded buffer.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from cutaway.errors import InputError
+from cutaway.parts.masks import right_padded
+from cutaway.parts.table import Table
+from cutaway.parts.tap import Tap
+
+
+def count(n_queries: int, n_past: int, visible_BS: Tensor | None, device: torch.device) -> Tensor:
+    """The positions of the newest `n_queries` tokens: [T], or [B, T] where padding to the left shifts some rows."""
+    if visible_BS is not None and not right_padded(visible_BS):
+        return (visible_BS.long().cumsum(-1) - 1).clamp(min=0)[:, n_past:]
+    return torch.arange(n_past, n_past + n_queries, device=device)
+
+
+def sinusoidal(
+    positions: Tensor, d_model: int, *, layout: Literal["interleaved", "halves"] = "interleaved", base: float = 10000.0
+) -> Tensor:
+    """PE(pos, 2i) = sin(pos / 10000^(2i/d)), PE(pos, 2i+1) = cos(pos / 10000^(2i/d)). positions [...] -> [..., D]
+
+    `interleaved` is the paper's order; `halves` puts all sines before all cosines, as MarianMT does.
+    """
+    if d_model % 2:
+        raise InputError(f"sinusoidal positions pair a sine with a cosine, so d_model={d_model} must be even")
+    two_i = torch.arange(0, d_model, 2, dtype=torch.float64, device=positions.device)
+    angle = positions.double().unsqueeze(-1) * base ** (-two_i / d_model)
+    pair = (angle.sin(), angle.cos())
+    both = torch.stack(pair, dim=-1).flatten(-2) if layout == "interleaved" else torch.cat(pair, dim=-1)
+    return both.float()
+
+
+class LearnedPositions(Table):
+    """One learned vector for each of `max_positions` places. positions [...] -> [..., D]"""
+
+    def __init__(self, max_positions: int, d_model: int) -> None:
+        super().__init__(max_positions, d_model, "position")
+
+    def check(self, n_tokens: int) -> None:
+        """Whether there is a vector for each of so many tokens."""
+        if n_tokens > self.n_rows:
+            raise InputError(
+                f"{n_tokens} tokens, but this model learned only {self.n_rows} positions; "
+                "shorten the input or cut it into windows"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RotaryScaling:
+    """Llama 3's stretch of the slow rotations, for contexts longer than it was first trained on."""
+
+    factor: float = 8.0
+    low_frequency_factor: float = 1.0
+    high_frequency_factor: float = 4.0
+    original_positions: int = 8192
+
+    def __post_init__(self) -> None:
+        if self.factor < 1 or not 0 < self.low_frequency_factor < self.high_frequency_factor:
+            raise InputError(f"rotary scaling needs factor ≥ 1 and 0 < low < high frequency factor, got {self}")
+
+    def apply(self, frequencies: Tensor) -> Tensor:
+        """Fast rotations stay, slow ones are divided by `factor`, those between are blended."""
+        turns = self.original_positions * frequencies / (2 * math.pi)  # over the original context
+        span = self.high_frequency_factor - self.low_frequency_factor
+        keep = ((turns - self.low_frequency_factor) / span).clamp(0, 1)
+        return keep * frequencies + (1 - keep) * frequencies / self.factor
+
+
+@dataclass(frozen=True)
+class Rotation:
+    """cos and sin of pos · 10000^(-2i/K), each [T, K] or [B, 1, T, K]; computed once for all blocks of a stack."""
+
+    cos: Tensor
+    sin: Tensor
+
+    def turn(self, x_BHTK: Tensor) -> Tensor:
+        """Turns the plane (x_i, x_{i+K/2}) by its angle; q·k then depends on the distance of the two tokens only.
+
+        RoFormer pairs neighbours (x_2i, x_2i+1); halves are how Hugging Face stores Llama. The two differ by a
+        permutation of K that q and k share, so scores are the same.
+        """
+        first, second = x_BHTK.chunk(2, dim=-1)
+        turned = torch.cat((-second, first), dim=-1)
+        return (x_BHTK * self.cos + turned * self.sin).to(x_BHTK.dtype)
+
+
+def rotary(positions: Tensor, d_head: int, *, base: float = 10000.0, scaling: RotaryScaling | None = None) -> Rotation:
+    """The rotation of each position, for heads of width `d_head`."""
+    if d_head % 2:
+        raise InputError(f"rotary positions turn pairs of numbers, so d_head={d_head} must be even")
+    two_i = torch.arange(0, d_head, 2, dtype=torch.float32, device=positions.device)
+    frequencies = 1.0 / base ** (two_i / d_head)
+    if scaling is not None:
+        frequencies = scaling.apply(frequencies)
+    angle = positions.float().unsqueeze(-1) * frequencies
+    angle = torch.cat((angle, angle), dim=-1)
+    if angle.dim() == 3:
+        angle = angle.unsqueeze(1)
+    return Rotation(angle.cos(), angle.sin())
+
+
+class RelativeBias(Table):
+    """bias_1HTS = table[bucket(key position - query position), head]: T5's positions, added to the scores.
+
+    Half of the buckets are exact distances, the rest grow logarithmically up to `max_distance`; the encoder spends half
+    of all buckets on each direction, the decoder looks only back.
+    """
+
+    def __init__(self, n_buckets: int, max_distance: int, n_heads: int, *, both_ways: bool) -> None:
+        super().__init__(n_buckets, n_heads, "distance")
+        self.max_distance = max_distance
+        self.both_ways = both_ways
+        self.output = Tap("1HTS", "table[bucket(s - t), head]")
+
+    def bucket(self, distance_TS: Tensor) -> Tensor:
+        """distance = key position - query position -> bucket number."""
+        n = self.n_rows
+        offset = torch.zeros_like(distance_TS)
+        if self.both_ways:
+            n //= 2
+            offset = (distance_TS > 0).long() * n
+            back = distance_TS.abs()
+        else:
+            back = (-distance_TS).clamp(min=0)
+        n_exact = n // 2
+        far = n_exact + (
+            torch.log(back.clamp(min=1).float() / n_exact) / math.log(self.max_distance / n_exact) * (n - n_exact)
+        ).long().clamp(max=n - n_exact - 1)
+        return offset + torch.where(back < n_exact, back, far)
+
+    def between(self, n_queries: int, n_keys: int) -> Tensor:
+        """The bias of the newest `n_queries` of `n_keys` tokens."""
+        place = torch.arange(n_keys, device=self.weight.device)
+        distance_TS = place[None, :] - place[n_keys - n_queries :, None]
+        bias_TSH = self(self.bucket(distance_TS))
+        return self.output(bias_TSH.permute(2, 0, 1).unsqueeze(0))

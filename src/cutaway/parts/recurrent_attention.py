@@ -1,0 +1,49 @@
+"""Attention for recurrent models, before the Transformer: Bahdanau's additive (2015) and Luong's dot (2015).
+
+Both make a context vector per output word, c_t = Σ_s α_ts h_s, from a query (the decoder's state) and the encoder's states.
+"""
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from cutaway.parts.masks import NO_BIAS, Bias
+from cutaway.parts.tap import Tap
+
+RecurrentAttentionKind = Literal["additive", "dot"]
+
+
+class RecurrentAttention(nn.Module):
+    """α_t = softmax(score(s_t, h_1..h_S));  c_t = Σ_s α_ts h_s. queries [B, T, D], memory [B, S, E] -> contexts [B, T, E]
+
+    additive  score = vᵀ tanh(W s + U h)
+    dot       score = s · U h, Luong's "general" form: the encoder's states may be wider than the decoder's
+    """
+
+    def __init__(self, kind: RecurrentAttentionKind, d_query: int, d_memory: int) -> None:
+        super().__init__()
+        self.kind = kind
+        self.k = nn.Linear(d_memory, d_query, bias=False)  # U
+        if kind == "additive":
+            self.q = nn.Linear(d_query, d_query)  # W
+            self.energy = nn.Linear(d_query, 1, bias=False)  # v
+        self.keys = Tap("BSD", "U h")
+        self.scores = Tap("BTS", "vᵀ tanh(W s + U h)" if kind == "additive" else "s · U h")
+        self.masked_scores = Tap("BTS", "scores + bias: -∞ on padding")
+        self.weights = Tap("BTS", "α = softmax(masked_scores) over the source")
+        self.output = Tap("BTE", "c = α · h")
+
+    def project(self, memory_BSE: Tensor) -> Tensor:
+        """U h for all source tokens: the same at every step, so made once."""
+        return self.keys(self.k(memory_BSE))
+
+    def forward(self, s_BTD: Tensor, keys_BSD: Tensor, memory_BSE: Tensor, bias: Bias = NO_BIAS) -> Tensor:
+        if self.kind == "additive":
+            scores_BTS = self.energy(torch.tanh(self.q(s_BTD).unsqueeze(2) + keys_BSD.unsqueeze(1))).squeeze(-1)
+        else:
+            scores_BTS = s_BTD @ keys_BSD.mT
+        scores_BTS = self.scores(scores_BTS)
+        masked_BTS = self.masked_scores(scores_BTS if bias.dense is None else scores_BTS + bias.dense.squeeze(1))
+        weights_BTS = self.weights(masked_BTS.softmax(-1, dtype=torch.float32).to(memory_BSE.dtype))
+        return self.output(weights_BTS @ memory_BSE)

@@ -1,0 +1,77 @@
+"""A stack: embedding, N blocks, and what the blocks share: mask, rotation, T5's position bias, the last norm."""
+
+from collections.abc import Callable, Iterable
+
+from torch import Tensor, nn
+
+from cutaway.errors import InputError
+from cutaway.parts import masks, positions
+from cutaway.parts.block import Block
+from cutaway.parts.cache import Cache, Memory
+from cutaway.parts.embedding import Embedding, PatchEmbedding
+from cutaway.parts.norms import LayerNorm, RMSNorm
+from cutaway.parts.positions import RelativeBias, Rotation
+
+
+class Stack(nn.Module):
+    """blocks(embedding(inputs)): the encoder, or the decoder, of a Transformer. ids [B, T] -> [B, T, D]
+
+    `causal` hides the future; `rotate` gives the rotation of positions; `relative_bias` T5's; `final_norm` closes a
+    pre-norm stack. Each is made once here and given to every block.
+    """
+
+    def __init__(
+        self,
+        embedding: Embedding | PatchEmbedding,
+        blocks: Iterable[Block],
+        *,
+        causal: bool,
+        rotate: Callable[[Tensor], Rotation] | None = None,
+        relative_bias: RelativeBias | None = None,
+        final_norm: LayerNorm | RMSNorm | None = None,
+    ) -> None:
+        super().__init__()
+        self.causal = causal
+        self.rotate = rotate
+        self.embedding = embedding
+        self.relative_bias = relative_bias
+        self.blocks = nn.ModuleList(blocks)
+        self.final_norm = final_norm
+
+    def forward(
+        self,
+        inputs: Tensor,
+        memory: Memory | None = None,
+        *,
+        mask: Tensor | None = None,
+        segments: Tensor | None = None,
+        cache: Cache | None = None,
+    ) -> Tensor:
+        """`mask` [B, T], True = a real token. With a cache, `inputs` are the newest tokens only."""
+        B, T = inputs.shape[0], self.embedding.length(inputs)
+        n_past = cache.length if cache is not None else 0
+        if mask is not None:
+            masks.checked(mask, (B, T), "the mask")
+        visible_BS = mask if cache is None else cache.visible(mask, B, T, inputs.device)
+        place = positions.count(T, n_past, visible_BS, inputs.device)
+        x_BTD = self.embedding(inputs, place, n_past + T, segments)
+
+        position_bias = None if self.relative_bias is None else self.relative_bias.between(T, n_past + T)
+        bias = masks.bias(
+            T, n_past + T, x_BTD, causal=self.causal, visible_BS=visible_BS, positions_1HTS=position_bias
+        )  # fmt: skip
+        rotation = None if self.rotate is None else self.rotate(place)
+        memory_BSD, memory_bias = None, masks.NO_BIAS
+        if memory is not None:
+            if memory.states.shape[0] != B:
+                raise InputError(f"{B} target rows, but the memory has {memory.states.shape[0]}; they must be the same")
+            memory_BSD = memory.states
+            memory_bias = masks.bias(T, memory_BSD.shape[1], x_BTD, causal=False, visible_BS=memory.mask)
+
+        for i, block in enumerate(self.blocks):
+            x_BTD = block(
+                x_BTD, memory_BSD, bias=bias, memory_bias=memory_bias, rotation=rotation, cache=cache, name=str(i)
+            )  # fmt: skip
+        if cache is not None:
+            cache.advance(T, visible_BS)
+        return x_BTD if self.final_norm is None else self.final_norm(x_BTD)

@@ -1,0 +1,36 @@
+"""A table that is looked up: one learned vector for each word, segment, position or distance."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from cutaway.errors import InputError
+
+
+class Table(nn.Module):
+    """table[id]. ids [...] -> [..., D]; `what` names a row in errors."""
+
+    def __init__(self, n_rows: int, d_model: int, what: str) -> None:
+        super().__init__()
+        self.n_rows, self.what = n_rows, what
+        self.weight = nn.Parameter(torch.empty(n_rows, d_model))
+        if not self.weight.is_meta:  # normal_ on the meta device loads torch's compiler: a second, to do nothing
+            nn.init.normal_(self.weight, std=d_model**-0.5)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        if torch.compiler.is_compiling():
+            return F.embedding(ids, self.weight)
+        if ids.is_floating_point() or ids.dtype == torch.bool:
+            dtype = str(ids.dtype).removeprefix("torch.")
+            raise InputError(f"{self.what} ids have dtype {dtype}; they must be whole numbers (torch.long)")
+        try:
+            return F.embedding(ids, self.weight)
+        except IndexError:
+            wrong = ids[(ids < 0) | (ids >= self.n_rows)].flatten()[0].item()
+            raise InputError(
+                f"{self.what} id {wrong} is outside this model's {self.n_rows} (0 to {self.n_rows - 1}); "
+                "was the input prepared for another model?"
+            ) from None
+
+    def extra_repr(self) -> str:
+        return f"{self.n_rows}, {self.weight.shape[1]}"

@@ -1,0 +1,98 @@
+"""Taps: named points where a value can be seen, or replaced, while the network runs.
+
+A tap is an identity. With nobody listening it returns its argument; who listens is kept in a context variable, so
+nothing hangs on the modules afterwards and two threads on one network do not hear each other.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from fnmatch import fnmatchcase
+
+import torch
+from torch import Tensor, nn
+
+from cutaway.errors import InputError, unknown
+
+Listener = Callable[[Tensor, str], Tensor | None]
+"""Called with a value and its name; what it returns, unless None, takes the value's place."""
+
+_listeners: ContextVar[Mapping["Tap", tuple[tuple[str, Listener], ...]] | None] = ContextVar("listeners", default=None)
+
+
+class Tap(nn.Module):
+    """tap(x) = x, unless somebody listens. It knows the axes of its value and the formula it came from.
+
+    `replaceable=False` marks a value that is computed only for looking (nothing downstream reads it).
+    """
+
+    def __init__(self, axes: str, formula: str, *, replaceable: bool = True) -> None:
+        super().__init__()
+        self.axes = axes
+        self.formula = formula
+        self.replaceable = replaceable
+
+    # Not `forward`: nn.Module's own __call__ costs ten times the two look-ups below, on every value of every block.
+    def __call__(self, value: Tensor) -> Tensor:
+        if torch.compiler.is_compiling():  # a compiled graph has no ears
+            return value
+        listeners = _listeners.get()
+        if listeners is None:
+            return value
+        for name, listener in listeners.get(self, ()):
+            replacement = listener(value, name)
+            if replacement is not None:
+                value = self._checked(replacement, value, name)
+        return value
+
+    def _checked(self, replacement: Tensor, value: Tensor, name: str) -> Tensor:
+        if not self.replaceable:
+            raise InputError(f"'{name}' is only for looking, nothing reads it afterwards; replace an earlier value")
+        if replacement.shape != value.shape:
+            raise InputError(
+                f"a listener replaced '{name}' by a tensor of shape {list(replacement.shape)}; "
+                f"it must keep the shape {list(value.shape)} ({self.axes})"
+            )
+        return replacement.to(value.dtype)
+
+    def extra_repr(self) -> str:
+        return f"{self.axes}: {self.formula}"
+
+
+def heard(*taps: Tap) -> bool:
+    """Whether somebody listens to one of these taps: if so, compute the value step by step so that it can be seen."""
+    if torch.compiler.is_compiling():
+        return False
+    listeners = _listeners.get()
+    return listeners is not None and any(tap in listeners for tap in taps)
+
+
+def taps(network: nn.Module) -> dict[str, Tap]:
+    """Every tap of a network by its path, e.g. `decoder.blocks.3.cross_attention.weights`. These names are public."""
+    return {name: module for name, module in network.named_modules() if isinstance(module, Tap)}
+
+
+def matching(network: nn.Module, pattern: str) -> dict[str, Tap]:
+    """The taps whose name matches a shell pattern (`*.weights`); an error if there are none."""
+    known = taps(network)
+    found = {name: tap for name, tap in known.items() if fnmatchcase(name, pattern)}
+    if not found:
+        raise InputError(unknown("tap", pattern, known, limit=12))
+    return found
+
+
+@contextmanager
+def listening(network: nn.Module, listeners: Mapping[str, Listener]) -> Iterator[None]:
+    """While this lasts, `listeners[pattern](value, name)` is called for every tap whose name matches the pattern.
+
+    Only the code run in this context (this thread, this task) is heard. Contexts nest: the outer one is called first.
+    """
+    table = dict(_listeners.get() or {})
+    for pattern, listener in listeners.items():
+        for name, tap in matching(network, pattern).items():
+            table[tap] = (*table.get(tap, ()), (name, listener))
+    token = _listeners.set(table)
+    try:
+        yield
+    finally:
+        _listeners.reset(token)

@@ -1,0 +1,85 @@
+"""Dataclasses to and from JSON, strictly: unknown keys, missing keys and wrong types are errors that say where."""
+
+import types
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, fields, is_dataclass
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from cutaway.errors import ConfigError, unknown
+
+T = TypeVar("T")
+
+
+def to_json(value: Any) -> Any:
+    """A dataclass as plain dicts, lists, numbers and strings. One of several kinds says which under "kind"."""
+    if is_dataclass(value) and not isinstance(value, type):
+        kind = getattr(value, "kind", None)
+        named = {} if kind is None else {"kind": kind}
+        return named | {field.name: to_json(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, list | tuple):
+        return [to_json(item) for item in value]
+    return value
+
+
+def from_json(cls: type[T], data: Any, where: str = "config") -> T:
+    """The dataclass that `data` describes; `where` names it in errors."""
+    if not isinstance(data, Mapping):
+        raise ConfigError(f"{where} is {_named(data)}; expected an object with the keys of {cls.__name__}")
+    hints = get_type_hints(cls)
+    known = {field.name: field for field in fields(cls)}  # type: ignore[arg-type]  # T is a dataclass by contract
+    given = {key: value for key, value in data.items() if key != "kind"}
+    for key in given:
+        if key not in known:
+            raise ConfigError(f"{where}: {unknown('key', str(key), known)}")
+    missing = [
+        name for name, field in known.items()
+        if name not in given and field.default is MISSING and field.default_factory is MISSING
+    ]  # fmt: skip
+    if missing:
+        raise ConfigError(f"{where} lacks {', '.join(missing)}")
+    return cls(**{key: _value(hints[key], value, f"{where}.{key}") for key, value in given.items()})
+
+
+def from_json_of(classes: Sequence[type[T]], data: Any, where: str = "config") -> T:
+    """The same for one of several dataclasses, told apart by "kind"."""
+    if not isinstance(data, Mapping):
+        raise ConfigError(f"{where} is {_named(data)}; expected an object")
+    chosen: type[T] = _kind(list(classes), data, where)
+    return from_json(chosen, data, where)
+
+
+def _value(hint: Any, value: Any, where: str) -> Any:
+    options = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+    if value is None and type(None) in options:
+        return None
+    if get_origin(hint) is Literal:
+        if value not in get_args(hint):
+            raise ConfigError(f"{where}: {unknown('choice', str(value), map(str, get_args(hint)))}")
+        return value
+    dataclasses = [option for option in options if is_dataclass(option)]
+    if dataclasses:
+        return from_json(_kind(dataclasses, value, where), value, where)
+    literals = [option for option in options if get_origin(option) is Literal]
+    if literals:
+        return _value(literals[0], value, where)
+    if float in options and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if not any(type(value) is option for option in options):
+        wanted = " or ".join(option.__name__ for option in options if option is not type(None))
+        raise ConfigError(f"{where} is {_named(value)}; expected {wanted}")
+    return value
+
+
+def _kind(options: list[Any], value: Any, where: str) -> Any:
+    """Which of several dataclasses a JSON object is: its "kind"."""
+    if len(options) == 1:
+        return options[0]
+    kinds = {option.kind: option for option in options}
+    kind = value.get("kind") if isinstance(value, Mapping) else None
+    if kind not in kinds:
+        raise ConfigError(f"{where}: {unknown('kind', str(kind), kinds)}")
+    return kinds[kind]
+
+
+def _named(value: Any) -> str:
+    return f"{value!r} ({type(value).__name__})"

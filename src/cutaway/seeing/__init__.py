@@ -1,0 +1,1 @@
+"""Looking inside: traces, and the worked examples of the notes."""

@@ -1,0 +1,75 @@
+"""A trace: every named value of one run of a network."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cutaway.errors import InputError, unknown
+from cutaway.models.network import Network
+from cutaway.parts.tap import Tap, listening, matching
+
+
+class Trace(Mapping[str, Tensor]):
+    """name -> value, with its axes and its formula; `output` is what the network returned.
+
+    >>> trace = cutaway.trace(network, tokens, keep="*.weights")
+    >>> trace["decoder.blocks.0.self_attention.weights"]          # [batch, head, query, key]
+
+    A value computed several times (a recurrent layer, step by step) is laid side by side along its time axis.
+    """
+
+    def __init__(self, taps: Mapping[str, Tap]) -> None:
+        self._taps = dict(taps)
+        self._values: dict[str, list[Tensor]] = {}
+        self.output: Tensor | None = None
+
+    def hear(self, value: Tensor, name: str) -> None:
+        """The listener that collects."""
+        self._values.setdefault(name, []).append(value.detach())
+
+    def every(self, name: str) -> list[Tensor]:
+        """All values of that name, in the order they were computed."""
+        if name not in self._values:
+            raise KeyError(unknown("value", name, self._values, limit=12))
+        return self._values[name]
+
+    def axes(self, name: str) -> str:
+        """One letter an axis, e.g. "BHTS"; `cutaway.parts` has the legend."""
+        return self._taps[name].axes
+
+    def formula(self, name: str) -> str:
+        return self._taps[name].formula
+
+    def __getitem__(self, name: str) -> Tensor:
+        values = self.every(name)
+        if len(values) == 1:
+            return values[0]
+        time = self.axes(name).find("T")
+        shapes = {tuple(value.shape[:time] + value.shape[time + 1 :]) for value in values}
+        if time < 0 or len(shapes) > 1:
+            raise InputError(f"'{name}' was computed {len(values)} times, in unlike shapes; see trace.every('{name}')")
+        return torch.cat(values, dim=time)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __repr__(self) -> str:
+        return f"Trace({len(self)} values)"
+
+
+def trace(network: Network, *inputs: Tensor, keep: str | Sequence[str] = "*", **options: Any) -> Trace:
+    """Runs `network(*inputs, **options)` and keeps the values whose names match `keep`, a shell pattern or several.
+
+    A long text through a large model has many numbers: `keep="*.weights"` holds only what you came for.
+    """
+    patterns = [keep] if isinstance(keep, str) else list(keep)
+    taps = {name: tap for pattern in patterns for name, tap in matching(network, pattern).items()}
+    result = Trace(taps)
+    with torch.no_grad(), listening(network, dict.fromkeys(taps, result.hear)):
+        result.output = network(*inputs, **options)
+    return result
