@@ -34,19 +34,19 @@ def family(config: Config) -> str:
     return "-".join(halves) if len(halves) == 2 else f"{halves[0]}-only"
 
 
-def _record(name: str, config: Config, size: Size) -> dict[str, Any]:
+def _record(name: str, config: Config, counted: Size) -> dict[str, Any]:
     return {
         "name": name,
         "kind": config.kind,
         "family": family(config),
-        "parameters": size.parameters,
-        "parameters_by_part": {part: count for part, count in size.by_part.items() if count},
-        "context": size.context,
-        "flops_per_token_forward": size.flops_forward,
-        "flops_per_token_training": size.flops_training,
-        "weight_bytes_float32": size.weight_bytes(4),
-        "weight_bytes_bfloat16": size.weight_bytes(2),
-        "kv_cache_bytes_per_token_bfloat16": size.kv_cache_bytes(2),
+        "parameters": counted.parameters,
+        "parameters_by_part": {part: count for part, count in counted.by_part.items() if count},
+        "context": counted.context,
+        "flops_per_token_forward": counted.flops_forward,
+        "flops_per_token_training": counted.flops_training,
+        "weight_bytes_float32": counted.weight_bytes(4),
+        "weight_bytes_bfloat16": counted.weight_bytes(2),
+        "kv_cache_bytes_per_token_bfloat16": counted.kv_cache_bytes(2),
     }
 
 
@@ -54,34 +54,53 @@ def _table(configs: dict[str, Config], sizes: dict[str, Size]) -> Table:
     table = Table(box=None, header_style="bold", pad_edge=False)
     table.add_column("model")
     table.add_column("family")
-    for title in ("parameters", "embedding", "attention", "feed-fwd", "rest", "forward", "training", "weights", "cache"):
+    for title in (
+        "parameters",
+        "embedding",
+        "attention",
+        "feed-fwd",
+        "rest",
+        "forward",
+        "training",
+        "weights",
+        "cache",
+    ):
         table.add_column(title, justify="right")
-    for name, size in sizes.items():
-        parts = size.by_part
+    for name, counted in sizes.items():
+        parts = counted.by_part
         attention = parts["attention"] + parts["cross-attention"]
-        rest = size.parameters - parts["embedding"] - attention - parts["feed-forward"]
+        rest = counted.parameters - parts["embedding"] - attention - parts["feed-forward"]
         table.add_row(
             name,
             family(configs[name]),
-            *(short(count) for count in (size.parameters, parts["embedding"], attention, parts["feed-forward"], rest)),
-            f"{short(size.flops_forward)}F",
-            f"{short(size.flops_training)}F",
-            f"{short(size.weight_bytes())}B",
-            f"{short(size.kv_cache_bytes())}B" if size.kv_cache_floats else "–",
+            *(count(n) for n in (counted.parameters, parts["embedding"], attention, parts["feed-forward"], rest)),
+            f"{short(counted.flops_forward)}F",
+            f"{short(counted.flops_training)}F",
+            f"{short(counted.weight_bytes())}B",
+            f"{short(counted.kv_cache_bytes())}B" if counted.kv_cache_floats else "–",
         )
     return table
 
 
-def _parts(size: Size) -> Table:
+def _parts(counted: Size) -> Table:
     table = Table(box=None, header_style="bold", pad_edge=False)
     table.add_column("part")
     table.add_column("parameters", justify="right")
     table.add_column("share", justify="right")
     for part in PARTS:
-        if size.by_part[part]:
-            table.add_row(part, f"{size.by_part[part]:,}", f"{size.by_part[part] / size.parameters:.1%}")
-    table.add_row("all", f"{size.parameters:,}", "", style="bold")
+        if counted.by_part[part]:
+            table.add_row(part, f"{counted.by_part[part]:,}", f"{counted.by_part[part] / counted.parameters:.1%}")
+    table.add_row("all", f"{counted.parameters:,}", "", style="bold")
     return table
+
+
+def count(number: int) -> str:
+    """Parameters as papers give them: `109.5 M`, `6.74 B`."""
+    if number == 0:
+        return "–"
+    if number >= 1e9:
+        return f"{number / 1e9:.2f} B"
+    return f"{number / 1e6:.1f} M" if number >= 1e5 else f"{number / 1e3:.1f} k"
 
 
 def short(number: float) -> str:

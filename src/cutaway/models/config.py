@@ -40,7 +40,7 @@ class PatchConfig:
         _require(self, image_size=self.image_size, patch_size=self.patch_size, channels=self.channels)
         if self.image_size % self.patch_size:
             raise ConfigError(
-                f"patch_size={self.patch_size} does not divide image_size={self.image_size}: patches must tile the image"
+                f"patch_size={self.patch_size} does not divide image_size={self.image_size}: patches must tile it"
             )
 
 
@@ -106,7 +106,8 @@ class StackConfig:
             raise ConfigError("positions='learned' needs max_positions: how many vectors to learn")
         if self.positions == "t5_bias" and (self.t5_buckets < 4 or self.t5_max_distance <= self.t5_buckets // 2):
             raise ConfigError(
-                f"t5_buckets={self.t5_buckets} must be at least 4 and t5_max_distance={self.t5_max_distance} above half of it"
+                f"t5_buckets={self.t5_buckets} must be at least 4, "
+                f"and t5_max_distance={self.t5_max_distance} above half of it"
             )
         if self.patches is not None and self.positions != "learned":
             raise ConfigError(f"image patches have learned positions, not positions='{self.positions}'")
@@ -295,4 +296,5 @@ Config = TransformerConfig | RecurrentConfig
 
 def config_from_json(data: Any) -> Config:
     """Either kind of config, by its "kind"."""
-    return schema.from_json_of((TransformerConfig, RecurrentConfig), data)
+    kinds: tuple[type[Config], ...] = (TransformerConfig, RecurrentConfig)
+    return schema.from_json_of(kinds, data)

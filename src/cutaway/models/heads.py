@@ -7,7 +7,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from cutaway.errors import InputError
 from cutaway.models import config as c
 from cutaway.parts.dropout import Dropout
 from cutaway.parts.feedforward import ACTIVATIONS, Activation
@@ -16,7 +15,7 @@ from cutaway.parts.tap import Tap, heard
 
 
 class Vocabulary(nn.Module):
-    """logits_BTV = hidden_BTD · tableᵀ [+ b]: the last linear layer (§3.4), tied to the embedding or with its own table."""
+    """logits_BTV = hidden_BTD · tableᵀ [+ b]: the last linear layer (§3.4), with the embedding's table or its own."""
 
     def __init__(self, d_model: int, n_words: int, *, tied: bool, bias: bool) -> None:
         super().__init__()
@@ -83,11 +82,10 @@ class Pool(nn.Module):
             return (hidden_BTD * real_BT1).sum(1) / real_BT1.sum(1)
         if mask_BT is None:
             return hidden_BTD[:, 0 if self.pooling == "first" else -1]
-        place_T = torch.arange(mask_BT.shape[1], device=mask_BT.device)
-        if self.pooling == "first":
-            at_B = mask_BT.long().argmax(1)
-        else:
-            at_B = torch.where(mask_BT, place_T, -1).amax(1)
+        real_BT = mask_BT.long()
+        at_B = (
+            real_BT.argmax(1) if self.pooling == "first" else real_BT.cumsum(1).argmax(1)
+        )  # argmax: the first of equals
         return hidden_BTD[torch.arange(len(at_B), device=at_B.device), at_B]
 
 
@@ -136,14 +134,12 @@ AnyHead = LanguageModelHead | MaskedLanguageModelHead | ClassifierHead | AnswerS
 
 
 def build_head(config: c.Head, d_model: int, n_words: int | None) -> AnyHead:
-    """The head a config asks for; `n_words` is the vocabulary of the stack it reads (None: images)."""
+    """The head a config asks for; `n_words` is the vocabulary of the stack it reads (None: it reads images)."""
     match config:
-        case c.LanguageModel() | c.MaskedLanguageModel() if n_words is None:
-            raise InputError("a head over words needs a stack with a vocabulary")
         case c.LanguageModel():
-            return LanguageModelHead(config, d_model, n_words)
+            return LanguageModelHead(config, d_model, n_words or 0)
         case c.MaskedLanguageModel():
-            return MaskedLanguageModelHead(config, d_model, n_words)
+            return MaskedLanguageModelHead(config, d_model, n_words or 0)
         case c.Classifier():
             return ClassifierHead(config, d_model)
         case c.AnswerSpan():

@@ -78,7 +78,8 @@ def t5(
 def vit(n_blocks: int, d_model: int, n_heads: int) -> TransformerConfig:
     encoder = StackConfig(
         patches=PatchConfig(), n_blocks=n_blocks, d_model=d_model, n_heads=n_heads, d_ff=4 * d_model,
-        activation="gelu", norm_place="pre", norm_epsilon=1e-12, positions="learned", scale_embedding=False, dropout=0.0,
+        activation="gelu", norm_place="pre", norm_epsilon=1e-12, positions="learned", scale_embedding=False,
+        dropout=0.0,
     )  # fmt: skip
     return TransformerConfig(encoder=encoder, head=Classifier(n_classes=1000), initialization="truncated_normal")
 

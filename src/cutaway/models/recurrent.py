@@ -1,7 +1,7 @@
 """The Transformer's predecessors behind the same calls: recurrent encoder-decoder, with attention or without.
 
 Without attention (Sutskever 2014) the source reaches the decoder only as its first state. With Bahdanau's (2015) each
-step looks at the source before it reads its word; with Luong's (2015), after. Without an encoder it is a language model.
+step looks at the source before it reads its word; with Luong's (2015), after. Without an encoder: a language model.
 """
 
 import torch
@@ -25,9 +25,9 @@ def build_embedding(config: RecurrentStackConfig) -> Embedding:
 
 
 class RecurrentEncoder(nn.Module):
-    """Layers one above the other, each read in both directions if `bidirectional`. ids [B, S] -> [B, S, E], last states"""
+    """Layers one above the other, each in both directions if `bidirectional`. ids [B, S] -> [B, S, E], last states"""
 
-    def __init__(self, config: RecurrentStackConfig) -> None:
+    def __init__(self, config: RecurrentStackConfig, *, attended: bool) -> None:
         super().__init__()
         self.embedding = build_embedding(config)
         self.dropout = Dropout(config.dropout)
@@ -39,7 +39,8 @@ class RecurrentEncoder(nn.Module):
             self.forwards.append(RecurrentLayer(*layer, weight_dropout=config.weight_dropout))
             if config.bidirectional:
                 self.backwards.append(RecurrentLayer(*layer, reverse=True, weight_dropout=config.weight_dropout))
-        self.output = Tap("BSE", "the top layer's states, both directions side by side")
+        # Without attention the decoder reads the last states only.
+        self.output = Tap("BSE", "the top layer's states, both directions side by side", replaceable=attended)
 
     def forward(self, tokens_BS: Tensor, mask_BS: Tensor | None) -> tuple[Tensor, State]:
         S = self.embedding.length(tokens_BS)
@@ -70,7 +71,7 @@ class RecurrentDecoder(nn.Module):
         self.dropout = Dropout(stack.dropout)
         self.layers = nn.ModuleList()
         for i in range(stack.n_layers):
-            d_in = stack.d_hidden if i else stack.d_model + (d_context if self.feeds_context else 0)
+            d_in = stack.d_hidden if i > 0 else stack.d_model + (d_context if self.feeds_context else 0)
             # A language model's last layer is as wide as the embedding, so that the two can be tied (AWD-LSTM).
             top_of_language_model = config.encoder is None and i == stack.n_layers - 1
             d_out = stack.d_model if top_of_language_model else stack.d_hidden
@@ -84,10 +85,10 @@ class RecurrentDecoder(nn.Module):
             self.readout = nn.Linear(stack.d_hidden + d_context + d_word, stack.d_model)
         self.output = Tap("BTD", "tanh(W [state; context; word])" if self.readout else "the top layer's states")
 
-    def first_state(self, memory: Memory | None, x_BTE: Tensor) -> State:
-        """tanh(W · the encoder's last state), layer by layer; zeros without an encoder."""
+    def first_state(self, memory: Memory | None) -> State:
+        """tanh(W · the encoder's last state), layer by layer; without an encoder nothing, and the layers take zeros."""
         if self.bridge is None or memory is None:
-            return tuple(part for layer in self.layers for part in layer.first_state(x_BTE))
+            return ()
         n = len(self.bridge) // len(self.layers)  # states of a layer: h, or h and c
         last = len(memory.final) - n
         return tuple(
@@ -99,14 +100,14 @@ class RecurrentDecoder(nn.Module):
         n = len(state) // len(self.layers)
         last: list[Tensor] = []
         for i, layer in enumerate(self.layers):
-            x_BTE, new = layer(self.dropout(x_BTE) if i else x_BTE, state[i * n : (i + 1) * n], mask_BT=mask_BT)
+            x_BTE, new = layer(self.dropout(x_BTE) if i else x_BTE, state[i * n : (i + 1) * n] or None, mask_BT=mask_BT)
             last += new
         return x_BTE, tuple(last)
 
     def forward(self, tokens_BT: Tensor, memory: Memory | None, cache: Cache | None, mask_BT: Tensor | None) -> Tensor:
         T = self.embedding.length(tokens_BT)
         y_BTD = self.embedding(tokens_BT, torch.arange(T, device=tokens_BT.device), T)
-        state = cache.state if cache is not None and cache.state else self.first_state(memory, y_BTD)
+        state = cache.state if cache is not None and cache.state else self.first_state(memory)
         contexts_BTE: Tensor | None = None
         if self.attention is None or memory is None:
             s_BTD, state = self.run(y_BTD, state, mask_BT)
@@ -160,7 +161,9 @@ class Recurrent(Network):
     def __init__(self, config: RecurrentConfig) -> None:
         super().__init__()
         self.config: RecurrentConfig = config
-        self.encoder = None if config.encoder is None else RecurrentEncoder(config.encoder)
+        self.encoder = (
+            None if config.encoder is None else RecurrentEncoder(config.encoder, attended=config.attention is not None)
+        )
         self.decoder = RecurrentDecoder(config)
         if config.share_embeddings and self.encoder is not None:
             self.decoder.embedding.tokens = self.encoder.embedding.tokens

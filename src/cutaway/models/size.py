@@ -63,9 +63,9 @@ def size(config: Config | str, context: int = 512) -> Size:
         return _count(outline(config), {}, context)
     # All blocks of a stack are alike: count one, as often as there are blocks.
     stacks = {"encoder": config.encoder, "decoder": config.decoder}
-    one_block = {name: stack and replace(stack, n_blocks=1) for name, stack in stacks.items()}
+    encoder, decoder = (stack and replace(stack, n_blocks=1) for stack in stacks.values())
     times = {f"{name}.blocks.": stack.n_blocks for name, stack in stacks.items() if stack is not None}
-    return _count(outline(replace(config, **one_block)), times, context)
+    return _count(outline(replace(config, encoder=encoder, decoder=decoder)), times, context)
 
 
 def _count(network: Network, times: dict[str, int], context: int) -> Size:

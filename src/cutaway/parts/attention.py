@@ -1,7 +1,7 @@
 """Scaled dot-product and multi-head attention (§3.2): one class for every use of it.
 
-Queries come from `x`; keys and values from `memory`, which is `x` itself in self-attention. Masked, cross, grouped-query,
-rotary and T5 attention are arguments, not subclasses.
+Queries come from `x`; keys and values from `memory`, which is `x` itself in self-attention. Masked, cross,
+grouped-query, rotary and T5 attention are arguments, not subclasses.
 """
 
 import torch
@@ -18,7 +18,7 @@ from cutaway.parts.tap import Tap, heard
 
 def split_heads(x_BTE: Tensor, n_heads: int) -> Tensor:
     """[B, T, H·K] -> [B, H, T, K]"""
-    return x_BTE.unflatten(-1, (n_heads, -1)).transpose(1, 2)
+    return x_BTE.view(*x_BTE.shape[:-1], n_heads, -1).transpose(1, 2)
 
 
 def merge_heads(x_BHTK: Tensor) -> Tensor:
@@ -137,11 +137,10 @@ class Attention(nn.Module):
 
 def _grouped(a_BHTX: Tensor, b_BGXY: Tensor) -> Tensor:
     """a @ b where each of b's G heads serves H/G neighbouring heads of a; no copy of b is made."""
-    H, G = a_BHTX.shape[1], b_BGXY.shape[1]
+    (B, H, T, X), G = a_BHTX.shape, b_BGXY.shape[1]
     if H == G:
         return a_BHTX @ b_BGXY
-    rows = a_BHTX.unflatten(1, (G, H // G)).flatten(2, 3)
-    return (rows @ b_BGXY).unflatten(2, (H // G, -1)).flatten(1, 2)
+    return (a_BHTX.reshape(B, G, H // G * T, X) @ b_BGXY).view(B, H, T, -1)
 
 
 def fused_is_faster(q_BHTK: Tensor, k_BGSK: Tensor, dropout: float) -> bool:

@@ -1,4 +1,4 @@
-"""A block: attention, attention over the encoder's output if there is one, feed-forward; each with add & norm (§3.1)."""
+"""A block: attention, attention over the encoder's output if there is one, feed-forward; each with add & norm."""
 
 from collections.abc import Callable
 from typing import Literal

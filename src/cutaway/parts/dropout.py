@@ -29,7 +29,7 @@ class _ByteDropout(torch.autograd.Function):
         return torch.mul(x, keep).mul_(ctx.scale)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]  # torch types it as *Any
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         (keep,) = ctx.saved_tensors
         return torch.mul(grad, keep).mul_(ctx.scale), None
 
@@ -41,7 +41,7 @@ def dropout(x: Tensor, p: float, training: bool = True) -> Tensor:
     level = round(p * _LEVELS)
     if x.device.type != "cpu" or torch.compiler.is_compiling() or level in (0, _LEVELS):
         return F.dropout(x, p)
-    return _ByteDropout.apply(x, level)  # type: ignore[no-untyped-call, no-any-return]
+    return _ByteDropout.apply(x, level)  # type: ignore[no-untyped-call]
 
 
 class Dropout(nn.Module):

@@ -129,8 +129,9 @@ class PatchEmbedding(nn.Module):
     def cut(self, images_BCIJ: Tensor) -> Tensor:
         """[B, C, I, J] -> [B, P, C · patch · patch], row by row from the top left."""
         size = self.patch_size
-        grid = images_BCIJ.unflatten(3, (-1, size)).unflatten(2, (-1, size))  # B C rows size columns size
-        return grid.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2)
+        B, C, I, J = images_BCIJ.shape  # noqa: E741  # rows of the image
+        grid = images_BCIJ.reshape(B, C, I // size, size, J // size, size)
+        return grid.permute(0, 2, 4, 1, 3, 5).reshape(B, -1, C * size * size)
 
     def forward(self, images_BCIJ: Tensor, positions: Tensor, n_tokens: int, segments: Tensor | None = None) -> Tensor:
         if segments is not None:

@@ -57,7 +57,7 @@ class RMSNorm(nn.Module):
 class BatchNorm(nn.Module):
     """y = γ · (x - μ) / √(σ² + ε) + β, with μ and σ² of each feature over all tokens of the batch. x [..., D]
 
-    In training the statistics are the batch's, so a sentence's numbers depend on its neighbours; afterwards they are the
+    In training the statistics are the batch's, so a sentence's numbers depend on its neighbours; afterwards they are
     running averages. That is why the Transformer uses layer norm instead.
     """
 

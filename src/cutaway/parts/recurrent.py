@@ -1,6 +1,7 @@
-"""RNN, GRU and LSTM (the road to the Transformer): one layer, by formula, and torch's fused loop when nobody listens."""
+"""RNN, GRU and LSTM, the road to the Transformer: one layer, by formula; torch's fused loop when nobody listens."""
 
-from typing import Literal
+from collections.abc import Callable
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +15,7 @@ CellKind = Literal["rnn", "gru", "lstm"]
 State = tuple[Tensor, ...]
 """(h,), or (h, c) for an LSTM; [B, D] each."""
 
-_FUSED = {"rnn": torch.rnn_tanh, "gru": torch.gru, "lstm": torch.lstm}
+_FUSED: dict[CellKind, Callable[..., Any]] = {"rnn": torch.rnn_tanh, "gru": torch.gru, "lstm": torch.lstm}
 _GATES: dict[CellKind, int] = {"rnn": 1, "gru": 3, "lstm": 4}
 
 
@@ -25,8 +26,8 @@ class RecurrentLayer(nn.Module):
     gru   r, z = σ(W x + U h);  n = tanh(W x + r · U h);  h = (1 - z) · n + z · h
     lstm  i, f, o = σ(W x + U h);  g = tanh(W x + U h);  c = f · c + i · g;  h = o · tanh(c)
 
-    Each W and U has rows of its own per gate, stacked in that order (lstm: i, f, g, o). paper (Cho 2014): the GRU resets
-    h before U; here, as in torch and cuDNN: after it, because U h is then one product for all gates.
+    Each W and U has rows of its own for every gate, stacked in that order (lstm: i, f, g, o). paper (Cho 2014): the GRU
+    resets h before U; here, as in torch and cuDNN: after it, because U h is then one product for all gates.
     """
 
     def __init__(
@@ -88,8 +89,7 @@ class RecurrentLayer(nn.Module):
         """`mask`, True = a real token: padding leaves the state as it was, and its own output is 0."""
         state = self.first_state(x_BTE) if state is None else state
         u_weight = dropout(self.state.weight, self.weight_dropout, self.training)
-        can_fuse = not torch.compiler.is_compiling() and (mask_BT is None or right_padded(mask_BT))
-        if can_fuse and not heard(*self._taps):
+        if not heard(*self._taps) and _can_fuse(mask_BT):
             return self._fused(x_BTE, state, u_weight, mask_BT)
         projected_BTE = self.input(x_BTE)
         outputs: list[Tensor] = []
@@ -118,7 +118,6 @@ class RecurrentLayer(nn.Module):
         else:
             packed = rnn.pack_padded_sequence(x_BTE, lengths_B.cpu(), batch_first=True, enforce_sorted=False)
             order, back = packed.sorted_indices, packed.unsorted_indices
-            assert order is not None and back is not None  # enforce_sorted=False makes both
             start = self._start(tuple(part[order] for part in state))
             data, *last = fused(packed.data, packed.batch_sizes, start, weights, True, 1, 0.0, self.training, False)
             last = [part[:, back] for part in last]
@@ -130,6 +129,13 @@ class RecurrentLayer(nn.Module):
     def _start(self, state: State) -> Tensor | State:
         layered = tuple(part.unsqueeze(0) for part in state)
         return layered if self.cell == "lstm" else layered[0]
+
+
+def _can_fuse(mask_BT: Tensor | None) -> bool:
+    """torch packs rows of one real token or more, padded on the right; its packing can't be compiled."""
+    if torch.compiler.is_compiling():
+        return False
+    return mask_BT is None or (bool(mask_BT[:, 0].all()) and right_padded(mask_BT))
 
 
 def _reversed(x_BTE: Tensor, lengths_B: Tensor | None) -> Tensor:

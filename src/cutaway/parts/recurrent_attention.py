@@ -1,6 +1,6 @@
 """Attention for recurrent models, before the Transformer: Bahdanau's additive (2015) and Luong's dot (2015).
 
-Both make a context vector per output word, c_t = Σ_s α_ts h_s, from a query (the decoder's state) and the encoder's states.
+Both make a context vector for each output word, c_t = Σ_s α_ts h_s, from the decoder's state and the encoder's states.
 """
 
 from typing import Literal
@@ -15,7 +15,7 @@ RecurrentAttentionKind = Literal["additive", "dot"]
 
 
 class RecurrentAttention(nn.Module):
-    """α_t = softmax(score(s_t, h_1..h_S));  c_t = Σ_s α_ts h_s. queries [B, T, D], memory [B, S, E] -> contexts [B, T, E]
+    """α_t = softmax(score(s_t, h_1..h_S));  c_t = Σ_s α_ts h_s. s [B, T, D], h [B, S, E] -> contexts [B, T, E]
 
     additive  score = vᵀ tanh(W s + U h)
     dot       score = s · U h, Luong's "general" form: the encoder's states may be wider than the decoder's

@@ -1,0 +1,517 @@
+"""What every model promises, whatever it is made of. Each test runs over all families.
+
+Tolerances: the two sides of a comparison do the same float32 arithmetic in another order; sums here have at most a few
+hundred terms of size about 1, so they differ by some 1e-6. 2e-5 leaves room and is far below any mistake.
+"""
+
+import dataclasses
+import json
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+import cutaway
+from cutaway import checkpoints
+from cutaway.errors import CheckpointError, ConfigError, InputError
+from cutaway.models.build import build
+from cutaway.models.config import Config, TransformerConfig, config_from_json
+from cutaway.models.network import Network
+from cutaway.parts import attention
+from cutaway.parts.cache import Cache
+from cutaway.parts.tap import Tap, listening, taps
+from tests.families import FAMILIES, SOURCE_VOCABULARY, Inputs, example_inputs, shrunk
+
+CLOSE = {"rtol": 2e-5, "atol": 2e-5}
+WITH_DECODER = [name for name in FAMILIES if shrunk(name).decoder is not None]
+WITH_TEXT = [name for name in FAMILIES if name != "vit-tiny"]
+TRANSFORMERS = [name for name in FAMILIES if isinstance(shrunk(name), TransformerConfig)]
+
+
+def noisy(config: Config, seed: int = 0) -> Network:
+    """A network in which no bias is 0 and no γ is 1, so that forgetting one shows."""
+    network = build(config, seed)
+    generator = torch.Generator().manual_seed(seed + 1)
+    with torch.no_grad():
+        for weight in network.parameters():
+            weight.add_(0.1 * torch.randn(weight.shape, generator=generator))
+    return network
+
+
+def run(network: Network, inputs: Inputs) -> Tensor:
+    with torch.no_grad():
+        return network(*inputs.args, **inputs.options)
+
+
+def real(output: Tensor, inputs: Inputs) -> Tensor:
+    """The outputs of real tokens: what is computed at padding is never read."""
+    mask = inputs.mask if inputs.target is None else inputs.target_mask
+    return output if output.dim() < 3 or mask is None or mask.shape != output.shape[:2] else output[mask]
+
+
+@pytest.mark.parametrize("padding", [None, "right", "left"])
+@pytest.mark.parametrize("name", FAMILIES)
+def test_listened_to_equals_fused(name: str, padding: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    network, inputs = noisy(shrunk(name)), example_inputs(shrunk(name), padding=padding)
+    monkeypatch.setattr(attention, "fused_is_faster", lambda *_: True)
+    fused = run(network, inputs)
+    monkeypatch.setattr(attention, "fused_is_faster", lambda *_: False)
+    explicit = run(network, inputs)
+    heard = cutaway.trace(network, *inputs.args, **inputs.options)
+    assert heard.output is not None
+    torch.testing.assert_close(real(heard.output, inputs), real(fused, inputs), **CLOSE)
+    torch.testing.assert_close(real(explicit, inputs), real(fused, inputs), **CLOSE)
+    assert set(heard) == set(taps(network)), "every tap fires"
+    for tap in heard:
+        assert len(heard.axes(tap)) == heard.every(tap)[0].dim(), f"{tap}: axes {heard.axes(tap)} do not fit its value"
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_listening_to_one_value_changes_nothing(name: str) -> None:
+    """One tap at a time: the explicit path is taken by halves too."""
+    network, inputs = noisy(shrunk(name)), example_inputs(shrunk(name))
+    expected = real(run(network, inputs), inputs)
+    for tap in taps(network):
+        with listening(network, {tap: lambda value, _: value.clone() if taps(network)[tap].replaceable else None}):  # noqa: B023
+            torch.testing.assert_close(real(run(network, inputs), inputs), expected, **CLOSE, msg=tap)
+
+
+@pytest.mark.parametrize("padding", [None, "right", "left"])
+@pytest.mark.parametrize("steps", [[1, 1, 1, 1, 1], [2, 3], [4, 1]])
+@pytest.mark.parametrize("name", WITH_DECODER)
+def test_cached_steps_equal_one_pass(name: str, steps: list[int], padding: str | None) -> None:
+    network, inputs = noisy(shrunk(name)), example_inputs(shrunk(name), padding=padding)
+    whole = run(network, inputs)
+    target, mask = inputs.target, inputs.target_mask
+    if target is None:
+        target, mask = inputs.tokens[:, :5], None if inputs.mask is None else inputs.mask[:, :5]
+        whole = whole[:, :5]
+    if padding == "left" and steps[0] < 3:  # the first call must hold a real token of each row
+        steps = [3, 2]
+    with torch.no_grad():
+        memory = network.encode(inputs.tokens, inputs.mask) if inputs.target is not None else None
+        for capacity in (0, 3, 64):
+            cache, pieces, at = Cache(capacity=capacity), [], 0
+            for n in steps:
+                step_mask = None if mask is None else mask[:, at : at + n]
+                if step_mask is not None and not bool(step_mask.any(-1).all()):
+                    step_mask = None  # a step of padding only: it is at the end, and what follows it is not read
+                pieces.append(network.decode(target[:, at : at + n], memory, cache, step_mask))
+                at += n
+            seen = slice(None) if mask is None else mask
+            torch.testing.assert_close(torch.cat(pieces, 1)[seen], whole[seen], **CLOSE)
+            assert cache.length == at
+
+
+@pytest.mark.parametrize("name", WITH_DECODER)
+def test_cache_follows_selected_rows(name: str) -> None:
+    """Beam search keeps some rows, some of them twice: the cache of row i is then that of its parent."""
+    network, inputs = noisy(shrunk(name)), example_inputs(shrunk(name), padding="left")
+    target, mask = (inputs.tokens, inputs.mask) if inputs.target is None else (inputs.target, inputs.target_mask)
+    rows = torch.tensor([2, 0, 2, 1])
+    with torch.no_grad():
+        memory = network.encode(inputs.tokens, inputs.mask) if inputs.target is not None else None
+        cache = Cache()
+        network.decode(target[:, :4], memory, cache, None if mask is None else mask[:, :4])
+        cache.select(rows)
+        memory = None if memory is None else memory.select(rows)
+        step = network.decode(target[rows, 4:5], memory, cache)
+        whole = network.decode(target[rows, :5], memory, mask=None if mask is None else mask[rows, :5])
+    torch.testing.assert_close(step[:, 0], whole[:, 4], **CLOSE)
+
+
+@pytest.mark.parametrize("padding", ["right", "left"])
+@pytest.mark.parametrize("name", WITH_TEXT)
+def test_padding_and_neighbours_change_nothing(name: str, padding: str) -> None:
+    """Each row of a padded batch gives what it gives alone, without padding."""
+    network, inputs = noisy(shrunk(name)), example_inputs(shrunk(name), padding=padding)
+    together = run(network, inputs)
+    for row in range(len(inputs.tokens)):
+
+        def alone(values: Tensor | None, mask: Tensor | None, row: int = row) -> Tensor | None:
+            return None if values is None or mask is None else values[row : row + 1, mask[row]]
+
+        single = Inputs(
+            tokens=alone(inputs.tokens, inputs.mask),
+            target=alone(inputs.target, inputs.target_mask),
+            segments=alone(inputs.segments, inputs.mask),
+        )
+        mask = inputs.mask if inputs.target is None else inputs.target_mask
+        mine = together[row][mask[row]] if together.dim() == 3 else together[row]
+        torch.testing.assert_close(mine, run(network, single)[0], **CLOSE)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_neighbours_change_nothing_without_padding(name: str) -> None:
+    network, inputs = noisy(shrunk(name)), example_inputs(shrunk(name), padding=None)
+    together = run(network, inputs)
+    single = Inputs(*(None if part is None else part[1:2] for part in dataclasses.astuple(inputs)))
+    torch.testing.assert_close(together[1:2], run(network, single), **CLOSE)
+
+
+@pytest.mark.parametrize("name", WITH_DECODER)
+def test_a_later_token_cannot_change_an_earlier_output(name: str) -> None:
+    network, inputs = noisy(shrunk(name)), example_inputs(shrunk(name), padding=None)
+    before = run(network, inputs)
+    changed = inputs.tokens.clone() if inputs.target is None else inputs.target.clone()
+    changed[:, 3] = (changed[:, 3] + 1) % 5
+    after = run(network, dataclasses.replace(inputs, **{"tokens" if inputs.target is None else "target": changed}))
+    assert torch.equal(after[:, :3], before[:, :3])
+    assert not torch.allclose(after[:, 3:], before[:, 3:], **CLOSE), "the change must show from its place on"
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_every_parameter_gets_a_gradient(name: str) -> None:
+    network, inputs = noisy(shrunk(name)).train(), example_inputs(shrunk(name))
+    output = network(*inputs.args, **inputs.options)
+    (output * torch.randn(output.shape, generator=torch.Generator().manual_seed(3))).sum().backward()
+    for parameter, weight in network.named_parameters():
+        assert weight.grad is not None, parameter
+        assert torch.isfinite(weight.grad).all(), parameter
+        if not parameter.endswith("attention.k.bias"):  # adds the same to all scores of a query: softmax cancels it
+            assert weight.grad.abs().max() > 0, parameter
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_config_survives_json(name: str) -> None:
+    config = shrunk(name)
+    assert config_from_json(json.loads(json.dumps(config.to_json()))) == config
+    data = config.to_json()
+    half = "decoder" if config.decoder is not None else "encoder"
+    data[half]["droput"] = data[half].pop("dropout")
+    with pytest.raises(ConfigError, match=rf"config\.{half}: no key 'droput'; did you mean 'dropout'\?"):
+        config_from_json(data)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_bfloat16_autocast_agrees(name: str) -> None:
+    """bfloat16 keeps 8 bits: a rounding is off by up to 0.4 %, and a few dozen follow each other here. What is compared
+    is the error's size against the output's: 5 %, where a wrong formula is off by 100 %."""
+    network, inputs = noisy(shrunk(name)), example_inputs(shrunk(name))
+    exact = real(run(network, inputs), inputs)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        rounded = real(run(network, inputs), inputs).float()
+    assert torch.isfinite(rounded).all()
+    assert not torch.equal(rounded, exact), "autocast did nothing"
+    assert (rounded - exact).norm() < 0.05 * exact.norm()
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_whole_network_in_bfloat16_agrees(name: str) -> None:
+    network, inputs = noisy(shrunk(name)), example_inputs(shrunk(name))
+    exact = real(run(network, inputs), inputs)
+    half = dataclasses.replace(inputs, tokens=inputs.tokens.bfloat16()) if inputs.tokens.is_floating_point() else inputs
+    rounded = real(run(network.bfloat16(), half), half)
+    assert rounded.dtype == torch.bfloat16
+    assert (rounded.float() - exact).norm() < 0.05 * exact.norm()
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_save_and_load_are_exact(name: str, tmp_path: Path) -> None:
+    network, inputs = noisy(shrunk(name)), example_inputs(shrunk(name))
+    checkpoints.save(network, tmp_path / "model")
+    loaded = checkpoints.load(tmp_path / "model")
+    assert loaded.config == network.config
+    assert list(dict(loaded.named_parameters())) == list(dict(network.named_parameters()))
+    for (parameter, mine), theirs in zip(network.named_parameters(), loaded.parameters(), strict=True):
+        assert torch.equal(mine, theirs), parameter
+    assert torch.equal(run(loaded, inputs), run(network, inputs))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model"], "nothing left behind"
+    checkpoints.save(loaded, tmp_path / "model")  # a saved model may be saved over
+    assert torch.equal(run(checkpoints.load(tmp_path / "model"), inputs), run(network, inputs))
+
+
+@pytest.mark.parametrize("name", ["transformer-tiny", "t5-small", "gpt2"])
+def test_tied_weights_stay_tied_after_loading(name: str, tmp_path: Path) -> None:
+    config = shrunk(name)
+    loaded = checkpoints.load(checkpoints.save(build(config), tmp_path / "model"))
+    size = sum(weight.numel() for weight in loaded.parameters())
+    assert size == cutaway.size(config).parameters
+    assert size * 4 < (tmp_path / "model" / "model.safetensors").stat().st_size < size * 4 + 20_000, "written once"
+    inputs = example_inputs(config)
+    before = run(loaded, inputs)
+    stack = loaded.encoder if loaded.encoder is not None else loaded.decoder
+    with torch.no_grad():
+        stack.embedding.tokens.weight[3] += 1.0
+    after = run(loaded, inputs)
+    assert not torch.allclose(after[..., 3], before[..., 3]), "the head reads the same table"
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_tap_names_are_public(name: str) -> None:
+    """Scripts and saved traces use these names; change one only with a line in CHANGELOG."""
+    config = shrunk(name)
+    if isinstance(config, TransformerConfig):
+        thin = {half: stack and dataclasses.replace(stack, n_blocks=1) for half, stack in
+                (("encoder", config.encoder), ("decoder", config.decoder))}  # fmt: skip
+        config = dataclasses.replace(config, **thin)
+    public = json.loads((Path(__file__).parent / "tap_names.json").read_text())
+    assert sorted(taps(build(config))) == public[name]
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_replaced_value_reaches_the_output(name: str) -> None:
+    """Ablation: zeros in place of any value on the way change what comes out."""
+    network, inputs = noisy(shrunk(name)), example_inputs(shrunk(name), padding=None)
+    before = run(network, inputs)
+    for tap_name, tap in taps(network).items():
+        if not tap.replaceable:
+            continue
+        with listening(network, {tap_name: lambda value, _: torch.zeros_like(value)}):
+            assert not torch.equal(run(network, inputs), before), f"zeros at {tap_name} change nothing"
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_two_threads_do_not_hear_each_other(name: str) -> None:
+    network = noisy(shrunk(name))
+    inputs = [example_inputs(network.config, seed=seed, padding=None, rows=seed + 1) for seed in range(2)]
+    expected = [cutaway.trace(network, *each.args, **each.options) for each in inputs]
+    start = threading.Barrier(2)
+    wrong: list[str] = []
+
+    def look(i: int) -> None:
+        start.wait(timeout=60)
+        for _ in range(3):
+            trace = cutaway.trace(network, *inputs[i].args, **inputs[i].options)
+            for tap in trace:
+                if not torch.equal(trace[tap], expected[i][tap]):
+                    wrong.append(f"thread {i}: {tap}")
+
+    threads = [threading.Thread(target=look, args=(i,)) for i in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=120)
+    assert not wrong
+
+
+def test_a_silent_tap_returns_its_argument_itself() -> None:
+    value = torch.ones(2)
+    assert Tap("B", "x")(value) is value
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_dropout_acts_in_training_only(name: str) -> None:
+    config, inputs = shrunk(name), example_inputs(shrunk(name), padding=None)
+    network = noisy(config)
+    assert torch.equal(run(network, inputs), run(network, inputs))
+    halves = [half for half in (config.encoder, config.decoder) if half is not None]
+    if any(half.dropout for half in halves):
+        torch.manual_seed(0)
+        network.train()
+        assert not torch.equal(run(network, inputs), run(network, inputs))
+
+
+# Bad input: one sentence that names the thing, the value, the rule and the way out.
+
+
+@pytest.mark.parametrize("name", WITH_TEXT)
+def test_ids_outside_the_vocabulary(name: str) -> None:
+    network, inputs = build(shrunk(name)), example_inputs(shrunk(name), padding=None)
+    wrong = inputs.tokens.clone()
+    wrong[1, 2] = 777
+    with pytest.raises(InputError, match=r"token id 777 is outside this model's \d+ \(0 to \d+\)"):
+        network(wrong, *inputs.args[1:])
+    wrong[1, 2] = -1
+    with pytest.raises(InputError, match="token id -1 is outside"):
+        network(wrong, *inputs.args[1:])
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_wrong_inputs_are_named(name: str) -> None:
+    network, inputs = build(shrunk(name)), example_inputs(shrunk(name), padding=None)
+    if inputs.target is None:
+        with pytest.raises(InputError, match="only one half"):
+            network(inputs.tokens, inputs.tokens)
+    else:
+        with pytest.raises(InputError, match=r"needs two inputs: network\(source, target\)"):
+            network(inputs.tokens)
+        with pytest.raises(InputError, match=r"memory=encode\(source\)"):
+            network.decode(inputs.target)
+    with pytest.raises(InputError, match="shape"):
+        network(inputs.tokens[0], *inputs.args[1:])
+    if network.has_encoder and not network.has_decoder:
+        with pytest.raises(InputError, match="no decoder"):
+            network.decode(inputs.tokens)
+    if not network.has_encoder:
+        with pytest.raises(InputError, match="no encoder"):
+            network.encode(inputs.tokens)
+
+
+@pytest.mark.parametrize("name", WITH_TEXT)
+def test_wrong_masks_are_named(name: str) -> None:
+    network, inputs = build(shrunk(name)), example_inputs(shrunk(name), padding=None)
+    mask = torch.ones_like(inputs.tokens, dtype=torch.bool)
+    with pytest.raises(InputError, match="dtype int64; a mask is boolean"):
+        network(*inputs.args, mask=mask.long())
+    rows, length = mask.shape
+    with pytest.raises(
+        InputError, match=rf"shape \[{rows}, {length - 1}\]; the tokens it .* have \[{rows}, {length}\]"
+    ):
+        network(*inputs.args, mask=mask[:, 1:])
+    mask[2] = False
+    with pytest.raises(InputError, match="hides every token of row 2"):
+        network(*inputs.args, mask=mask)
+    with pytest.raises(InputError, match="length 0"):
+        network(inputs.tokens[:, :0], *inputs.args[1:])
+
+
+@pytest.mark.parametrize("name", ["bert-tiny", "distilbert-base", "gpt2"])
+def test_longer_than_learned_positions(name: str) -> None:
+    with pytest.raises(InputError, match="14 tokens, but this model learned only 13 positions; shorten"):
+        build(shrunk(name))(torch.zeros(1, 14, dtype=torch.long))
+
+
+def test_longer_than_learned_positions_while_decoding() -> None:
+    network, cache = build(shrunk("gpt2")), Cache()
+    with torch.no_grad():
+        network.decode(torch.zeros(1, 13, dtype=torch.long), cache=cache)
+        with pytest.raises(InputError, match="14 tokens, but this model learned only 13"):
+            network.decode(torch.zeros(1, 1, dtype=torch.long), cache=cache)
+
+
+def _cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def _garbage(path: Path) -> None:
+    path.write_bytes(b"\xff" * 1000)
+
+
+def _huge_header(path: Path) -> None:
+    path.write_bytes((2**62).to_bytes(8, "little") + path.read_bytes()[8:])
+
+
+@pytest.mark.parametrize("damage", [_cut, _garbage, _huge_header, lambda path: path.write_bytes(b"")])
+def test_damaged_weights_are_named(damage, tmp_path: Path) -> None:
+    folder = checkpoints.save(build(shrunk("gpt2")), tmp_path / "model")
+    damage(folder / "model.safetensors")
+    with pytest.raises(CheckpointError, match=r"model\.safetensors is not a whole safetensors file .* save it again"):
+        checkpoints.load(folder)
+
+
+def test_weights_that_do_not_fit_are_listed(tmp_path: Path) -> None:
+    folder = checkpoints.save(build(shrunk("gpt2")), tmp_path / "model")
+    config = json.loads((folder / "config.json").read_text())
+    config["decoder"] |= {"n_blocks": 1, "d_ff": 21}
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(CheckpointError) as error:
+        checkpoints.load(folder)
+    assert "decoder.blocks.1.self_attention.k.weight is not part of this model" in str(error.value)
+    assert "and 11 more" in str(error.value)
+    config["decoder"] |= {"n_blocks": 3}
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(CheckpointError) as error:
+        checkpoints.load(folder)
+    assert "decoder.blocks.2.self_attention.q.weight is missing" in str(error.value)
+    config["decoder"] |= {"n_blocks": 2}
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(
+        CheckpointError, match=r"blocks\.0\.feedforward\.up\.weight has shape \[20, 24\], expected \[21"
+    ):
+        checkpoints.load(folder)
+
+
+def test_folders_that_are_no_model(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"nowhere is not a saved model: it has no config\.json"):
+        checkpoints.load(tmp_path / "nowhere")
+    folder = checkpoints.save(build(shrunk("gpt2")), tmp_path / "model")
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(CheckpointError, match=r"but no model\.safetensors"):
+        checkpoints.load(folder)
+    (folder / "config.json").write_text("{")
+    with pytest.raises(CheckpointError, match="can't be read as JSON"):
+        checkpoints.load(folder)
+    (folder / "config.json").write_text('{"model_type": "bert"}')
+    with pytest.raises(CheckpointError, match="not written by cutaway"):
+        checkpoints.load(folder)
+
+
+def test_saving_never_overwrites_something_else(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "letter.txt").write_text("dear")
+    with pytest.raises(CheckpointError, match="holds something other than a saved model"):
+        checkpoints.save(build(shrunk("gpt2")), tmp_path / "mine")
+    assert (tmp_path / "mine" / "letter.txt").read_text() == "dear"
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(CheckpointError, match=r"file exists|exists and holds"):
+        checkpoints.save(build(shrunk("gpt2")), tmp_path / "file")
+
+
+def test_a_failed_save_leaves_the_old_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    network, inputs = noisy(shrunk("gpt2")), example_inputs(shrunk("gpt2"))
+    folder = checkpoints.save(network, tmp_path / "model")
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(checkpoints.native, "save_file", full)
+    with pytest.raises(CheckpointError, match="No space left on device"):
+        checkpoints.save(noisy(shrunk("gpt2"), seed=5), folder)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model"]
+    assert torch.equal(run(checkpoints.load(folder), inputs), run(network, inputs))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"n_heads": 7}, r"n_heads=7 does not divide d_model=24; choose one of \[1, 2, 3, 4, 6, 8, 12, 24\]"),
+        ({"n_kv_heads": 3}, "n_kv_heads=3 does not divide n_heads=4"),
+        ({"n_blocks": 0}, "n_blocks=0 must be at least 1"),
+        ({"d_model": -4}, "d_model=-4 must be at least 1"),
+        ({"dropout": 1.5}, "dropout=1.5 must be at least 0 and below 1"),
+        ({"norm_epsilon": 0.0}, "norm_epsilon=0.0 must be above 0"),
+        ({"vocabulary": None}, "exactly one of them"),
+        ({"positions": "learned", "max_positions": None}, "needs max_positions"),
+        ({"positions": "rotary", "d_head": 5}, "d_head=5 must be even"),
+        ({"positions": "t5_bias", "t5_buckets": 2}, "t5_buckets=2 must be at least 4"),
+    ],
+)
+def test_impossible_stacks(change: dict, message: str) -> None:
+    stack = shrunk("transformer-tiny").decoder
+    with pytest.raises(ConfigError, match=message):
+        dataclasses.replace(stack, **change)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        (("decoder", "d_model"), "24", r"config\.decoder\.d_model is '24' \(str\); expected int"),
+        (("decoder", "gated"), 1, r"config\.decoder\.gated is 1 \(int\); expected bool"),
+        (("decoder", "n_heads"), True, r"config\.decoder\.n_heads is True \(bool\); expected int"),
+        (("decoder", "norm_place"), "per", r"config\.decoder\.norm_place: no choice 'per'; did you mean 'pre'\?"),
+        (("decoder",), 3, r"config\.decoder is 3 \(int\); expected an object"),
+        (("head", "kind"), "languag_model", r"config\.head: no kind 'languag_model'; did you mean 'language_model'\?"),
+        (("kind",), "mamba", r"config: no kind 'mamba'"),
+    ],
+)
+def test_wrong_values_in_json(path: tuple[str, ...], value: object, message: str) -> None:
+    data = shrunk("gpt2").to_json()
+    place = data
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = value
+    with pytest.raises(ConfigError, match=message):
+        config_from_json(data)
+
+
+def test_missing_keys_in_json() -> None:
+    data = shrunk("gru-seq2seq").to_json()
+    del data["decoder"]["vocabulary"]
+    with pytest.raises(ConfigError, match=r"config\.decoder lacks vocabulary"):
+        config_from_json(data)
+    with pytest.raises(ConfigError, match="expected an object"):
+        config_from_json([1])
+
+
+def test_unknown_preset_suggests() -> None:
+    with pytest.raises(ConfigError, match="no preset 'bert-bsae'; did you mean 'bert-base'"):
+        cutaway.preset("bert-bsae")
+
+
+def test_recurrent_source_vocabulary_is_its_own() -> None:
+    network = build(shrunk("gru-seq2seq"))
+    with pytest.raises(InputError, match=f"outside this model's {SOURCE_VOCABULARY}"):
+        network.encode(torch.full((1, 2), SOURCE_VOCABULARY))
