@@ -32,8 +32,13 @@ def pairs(visible_BS: Tensor) -> Tensor:
 
 
 def right_padded(visible_BS: Tensor) -> bool:
-    """Whether every row is real tokens first, padding after."""
-    return bool((visible_BS[:, 1:] <= visible_BS[:, :-1]).all())
+    """Whether every row is known to be real tokens first, padding after."""
+    return _known((visible_BS[:, 1:] <= visible_BS[:, :-1]).all())
+
+
+def _known(condition: Tensor) -> bool:
+    """A shortcut that depends on values: a compiled graph, which is made once for all values, can't take it."""
+    return not torch.compiler.is_compiling() and bool(condition)
 
 
 def look_ahead(n_queries: int, n_keys: int | None = None, device: torch.device | None = None) -> Tensor:
@@ -90,7 +95,7 @@ def bias(
     positions_1HTS: Tensor | None = None,
 ) -> Bias:
     """The bias of one attention; made once for a whole stack. `like` gives dtype and device."""
-    if visible_BS is not None and bool(visible_BS.all()):
+    if visible_BS is not None and _known(visible_BS.all()):
         visible_BS = None
     ahead_TS = look_ahead(n_queries, n_keys, like.device) if causal and n_queries > 1 else None
     visible = combine(visible_BS, ahead_TS)
@@ -111,7 +116,8 @@ def checked(mask: Tensor, shape: Sequence[int], what: str) -> Tensor:
         )
     if list(mask.shape) != list(shape):
         raise InputError(f"{what} has shape {list(mask.shape)}; the tokens it belongs to have {list(shape)}")
-    empty = (~mask.any(dim=-1)).nonzero().flatten().tolist()
-    if empty:
-        raise InputError(f"{what} hides every token of row {empty[0]}; leave at least one visible, or drop the row")
+    empty_B = ~mask.any(dim=-1)
+    if _known(empty_B.any()):
+        row = int(empty_B.long().argmax())
+        raise InputError(f"{what} hides every token of row {row}; leave at least one visible, or drop the row")
     return mask

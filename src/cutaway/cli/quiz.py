@@ -1,0 +1,97 @@
+"""`cutaway quiz`: asks the notes' questions in the terminal, explains the answers and shows them on a running part."""
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from rich.console import Console
+
+from cutaway.cli.prose import say
+from cutaway.seeing import quiz
+from cutaway.seeing.quiz import Question
+
+_TRIES = 3  # to give an answer that is one; then the quiz goes on
+
+
+def run(number: int | None, answers: bool, as_json: bool) -> None:
+    chosen = quiz.questions() if number is None else [quiz.question(number)]
+    if as_json:
+        records = [asdict(question) | {"demonstration": quiz.demonstrate(question.number)} for question in chosen]
+        print(json.dumps({"questions": records} if number is None else records[0], indent=2, ensure_ascii=False))
+        return
+    console = Console(highlight=False, markup=False)
+    if answers:
+        for question in chosen:
+            _show(console, question)
+            say(console, f"Answer: {_listed(question.answers)}.", style="bold")
+            _explain(console, question)
+    else:
+        _ask_all(console, chosen)
+
+
+def _ask_all(console: Console, chosen: Sequence[Question]) -> None:
+    n_right = n_asked = 0
+    try:
+        for question in chosen:
+            _show(console, question)
+            answer = _ask(console, question)
+            n_asked += 1
+            if answer == set(question.answers):
+                n_right += 1
+                console.print("Right.", style="bold green")
+            else:
+                console.print(f"Not right: the answer is {_listed(question.answers)}.", style="bold red")
+            _explain(console, question)
+    except (EOFError, KeyboardInterrupt):
+        console.print()
+        console.print("You stopped here; come back any time.")
+    left = len(chosen) - n_asked
+    console.print(f"Score: {n_right} of {n_asked} right{f'; {left} not answered' if left else ''}.", style="bold")
+
+
+def _ask(console: Console, question: Question) -> set[str]:
+    """The letters chosen; none after a few answers that are not letters of this question."""
+    letters = _listed(list(question.options), "or")
+    several = len(question.answers) > 1
+    wanted = f"one or more of {letters}, for example A D" if several else f"one letter: {letters}"
+    for _ in range(_TRIES):
+        line = input(f"Your answer ({'all that are true' if several else letters}): ")
+        if not sys.stdin.isatty():
+            console.print(line)  # a terminal shows what is typed; a transcript should too
+        answer = parse(line, question)
+        if answer is not None:
+            return answer
+        console.print(f"Please give {wanted}.")
+    console.print("Let us go on.")
+    return set()
+
+
+def parse(line: str, question: Question) -> set[str] | None:
+    """`b`, `A B C`, `abc` or `a, b, c` -> letters; None if it is no answer to this question."""
+    letters = {letter for letter in line.upper() if letter not in " \t,;.+&"}
+    if not letters or not letters <= question.options.keys():
+        return None
+    return letters if len(letters) == 1 or len(question.answers) > 1 else None
+
+
+def _show(console: Console, question: Question) -> None:
+    say(console, f"{question.number}. {question.text}", hanging=3, style="bold")
+    for letter, option in question.options.items():
+        say(console, f"{letter}  {option}", indent=3, hanging=3)
+    console.print()
+
+
+def _explain(console: Console, question: Question) -> None:
+    """Why, and what a running part says to it."""
+    say(console, question.explanation)
+    console.print()
+    console.print("See for yourself:", style="cyan")
+    for line in quiz.demonstrate(question.number):
+        say(console, line, indent=3, hanging=2)
+    console.print()
+
+
+def _listed(letters: Sequence[str], word: str = "and") -> str:
+    """A, B and C"""
+    return letters[0] if len(letters) == 1 else f"{', '.join(letters[:-1])} {word} {letters[-1]}"

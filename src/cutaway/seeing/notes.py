@@ -1,0 +1,187 @@
+"""The lecture notes' worked examples: what they print, what is true, and whether the two agree.
+
+Inputs and prints are data (notes.json); true values are computed by the parts (recompute.py); that a print is wrong is
+found by comparing, never stated.
+"""
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from cutaway.errors import InputError
+from cutaway.seeing.arithmetic import number
+from cutaway.seeing.recompute import COMPUTE, Step, Value
+
+Text = str | Sequence["Text"]
+"""A number, a vector or a table as the notes print it."""
+
+
+@dataclass(frozen=True)
+class Printing:
+    """What one place of the notes prints `of` a step; of one `row` of it, or of all."""
+
+    note: str
+    of: str
+    value: Text
+    row: str | None = None
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A printed number that is not the true one, rounded as the print is; or a print of another shape."""
+
+    note: str
+    of: str
+    where: str
+    printed: str
+    true: str
+
+
+@dataclass(frozen=True)
+class Worked:
+    """One example, recomputed. `result` holds the values that answer it, by step; `reason` says what went wrong."""
+
+    number: int
+    title: str
+    topic: str
+    printings: Sequence[Printing]
+    steps: Sequence[Step]
+    result: Mapping[str, Value]
+    differences: Sequence[Difference]
+    reason: str | None = None
+    remark: str | None = None
+
+    @property
+    def differs(self) -> bool:
+        return bool(self.differences)
+
+    def step(self, name: str) -> Step:
+        return next(step for step in self.steps if step.name == name)
+
+
+@cache
+def data() -> dict[str, Any]:
+    """notes.json, as it is."""
+    text = resources.files("cutaway.seeing").joinpath("notes.json").read_text(encoding="utf-8")
+    return dict(json.loads(text))
+
+
+def examples() -> list[Worked]:
+    """All worked examples, in the order of the notes."""
+    return [_work(record) for record in data()["examples"]]
+
+
+def example(number: int) -> Worked:
+    """One worked example."""
+    records = {record["number"]: record for record in data()["examples"]}
+    if number not in records:
+        raise InputError(f"there is no example {number} in the notes; choose one of {min(records)} to {max(records)}")
+    return _work(records[number])
+
+
+def _work(record: Mapping[str, Any]) -> Worked:
+    computed = {step.name: step for step in COMPUTE[record["compute"]](record["inputs"])}
+    printings = [Printing(**printing) for printing in record["printings"]]
+    return Worked(
+        number=record["number"],
+        title=record["title"],
+        topic=record["topic"],
+        printings=printings,
+        steps=[computed[name] for name in record["steps"]],
+        result={name: only_row(computed[name].value) for name in record["result"]},
+        differences=[wrong for printing in printings for wrong in compare(printing, computed[printing.of])],
+        reason=record.get("reason"),
+        remark=record.get("remark"),
+    )
+
+
+def only_row(value: Value) -> Value:
+    """A table of one row is that row."""
+    return value[0] if isinstance(value, list) and len(value) == 1 and isinstance(value[0], list) else value
+
+
+def true_value(printing: Printing, step: Step) -> Value:
+    """The part of a step that a printing speaks of."""
+    if printing.row is None:
+        return only_row(step.value)
+    assert isinstance(step.value, list)
+    return step.value[step.rows.index(printing.row)]
+
+
+def agrees(printed: str, true: float) -> bool:
+    """Whether the true value, rounded to the printed number of decimals, is what is printed."""
+    _, _, decimals = printed.partition(".")
+    return round(true, len(decimals)) == float(printed)
+
+
+def compare(printing: Printing, step: Step) -> list[Difference]:
+    """Every number of a printing that is wrong; if the shape is, that alone."""
+    true = true_value(printing, step)
+    if shape(printing.value) != shape(true):
+        sizes = ("×".join(map(str, shape(value))) + " numbers" for value in (printing.value, true))
+        return [Difference(printing.note, printing.of, "how many", *sizes)]
+    rows = step.rows if printing.row is None else [printing.row]
+    return [
+        Difference(printing.note, printing.of, _where(place, rows, step.columns), printed, number(value))
+        for (place, printed), (_, value) in zip(_leaves(printing.value), _leaves(true), strict=True)
+        if not agrees(printed, value)
+    ]
+
+
+def shape(value: Any) -> tuple[int, ...]:
+    """() for a number, (4,) for a vector, (3, 4) for a table."""
+    return (len(value), *shape(value[0])) if isinstance(value, list) else ()
+
+
+def _leaves(value: Any, place: tuple[int, ...] = ()) -> Iterator[tuple[tuple[int, ...], Any]]:
+    """Every number with its place."""
+    if not isinstance(value, list):
+        yield place, value
+        return
+    for i, item in enumerate(value):
+        yield from _leaves(item, (*place, i))
+
+
+def _where(place: tuple[int, ...], rows: Sequence[str], columns: Sequence[str]) -> str:
+    """`SAT → The` in a table of queries and keys, `The, number 2` in one of vectors."""
+    if not place:
+        return ""
+    *row, column = place
+    name = rows[row[0] if row else 0] if rows else ""
+    if columns:
+        return f"{name} → {columns[column]}" if name else columns[column]
+    return f"{name}, number {column + 1}" if name else f"number {column + 1}"
+
+
+def to_json(worked: Worked) -> dict[str, Any]:
+    """A worked example as plain data.
+
+    `true` is the value itself, or an object of values by name where an example has several results. Numbers are not
+    rounded; -∞, which JSON lacks, is the string "-inf".
+    """
+    result = worked.result
+    wrong = {(difference.note, difference.of) for difference in worked.differences}
+    return {
+        "number": worked.number,
+        "title": worked.title,
+        "topic": worked.topic,
+        "printed": [asdict(it) | {"differs": (it.note, it.of) in wrong} for it in worked.printings],
+        "true": _plain(dict(result) if len(result) > 1 else next(iter(result.values()))),
+        "differs": worked.differs,
+        "differences": [asdict(difference) for difference in worked.differences],
+        "reason": worked.reason,
+        "remark": worked.remark,
+        "steps": [_plain(asdict(step)) for step in worked.steps],
+    }
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return str(value) if isinstance(value, float) and math.isinf(value) else value

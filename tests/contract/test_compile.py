@@ -1,0 +1,60 @@
+"""torch.compile runs every family and agrees with plain execution."""
+
+import shutil
+
+import pytest
+import torch
+
+import cutaway
+from tests.contract.test_promises import noisy, real, run
+from tests.families import FAMILIES, example_inputs, shrunk
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # torch's own, while it traces
+
+# Compiled code adds in another order: the same bound as between our own two paths, see test_promises.
+CLOSE = {"rtol": 2e-5, "atol": 2e-5}
+
+
+@pytest.fixture(autouse=True)
+def _fresh_compiler():
+    torch.compiler.reset()
+    yield
+    torch.compiler.reset()
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_captured_graph_agrees(name: str) -> None:
+    """Capture and autograd's tracing, without the code generator: the part in which a model can go wrong."""
+    network, inputs = noisy(shrunk(name)), example_inputs(shrunk(name))
+    outputs, gradients = [], []
+    for runner in (network, torch.compile(network, backend="aot_eager", fullgraph=True)):
+        network.zero_grad()
+        outputs.append(real(runner(*inputs.args, **inputs.options), inputs))
+        outputs[-1].square().sum().backward()
+        gradients.append({parameter: weight.grad for parameter, weight in network.named_parameters()})
+    torch.testing.assert_close(outputs[1], outputs[0], **CLOSE)
+    for parameter, plain in gradients[0].items():
+        # Gradients are sums over all tokens and grow to some 100: relative to the largest of each weight.
+        bound = 2e-5 * max(float(plain.abs().max()), 1.0)
+        torch.testing.assert_close(gradients[1][parameter], plain, rtol=2e-5, atol=bound, msg=parameter)
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler to generate CPU code")
+@pytest.mark.parametrize("name", ["transformer-tiny", "bert-tiny", "llama-15m"])
+def test_generated_code_agrees(name: str) -> None:
+    """One of each family through the default code generator."""
+    network, inputs = noisy(shrunk(name)), example_inputs(shrunk(name))
+    compiled = torch.compile(network)
+    torch.testing.assert_close(real(run(compiled, inputs), inputs), real(run(network, inputs), inputs), **CLOSE)
+
+
+def test_taps_are_silent_when_compiled() -> None:
+    """A compiled graph has no ears, and says so by an empty trace rather than by wrong values."""
+    network, inputs = noisy(shrunk("gpt2")), example_inputs(shrunk("gpt2"), padding=None)
+    compiled = torch.compile(network, backend="aot_eager", fullgraph=True)
+    trace = cutaway.trace(network, *inputs.args)
+    assert len(trace) > 0
+    heard = []
+    with cutaway.listening(network, {"*.weights": lambda value, name: heard.append(name)}):
+        run(compiled, inputs)
+    assert heard == []
