@@ -55,6 +55,6 @@ def test_taps_are_silent_when_compiled() -> None:
     trace = cutaway.trace(network, *inputs.args)
     assert len(trace) > 0
     heard = []
-    with cutaway.listening(network, {"*.weights": lambda value, name: heard.append(name)}):
+    with cutaway.listening(network, {"*.weights": lambda _, name: heard.append(name)}):
         run(compiled, inputs)
     assert heard == []

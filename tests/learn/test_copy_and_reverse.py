@@ -1,6 +1,6 @@
 """Every family learns to copy and to reverse, and is judged on sequences it never saw.
 
-8 symbols and length 5 give 32,768 sequences; training sees fewer than half of them, and the test sequences are kept out.
+8 symbols and length 5 give 32,768 sequences; training sees fewer than half, and the test sequences are kept out.
 A model that had only learnt how often each symbol comes would be right at 1 of 8 places.
 """
 
@@ -72,7 +72,7 @@ def answer(sequences_BT: Tensor, task: str) -> Tensor:
 
 
 def source(sequences_BT: Tensor) -> Tensor:
-    """What an encoder reads: the sequence and its end, without which T5's relative positions had nothing to hold on to."""
+    """What an encoder reads: the sequence and its end, which T5's relative positions can hold on to."""
     return F.pad(sequences_BT, (0, 1), value=END)
 
 

@@ -12,7 +12,6 @@ from cutaway.errors import CutawayError
 app = typer.Typer(
     name="cutaway",
     help="The Transformer that you can train, run and look inside.",
-    no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -26,12 +25,15 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
+@app.callback(invoke_without_command=True)
 def _options(
-    version: Annotated[
+    context: typer.Context,
+    version: Annotated[  # noqa: ARG001  # its callback does the work
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
     ] = False,
-) -> None: ...
+) -> None:
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
 
 
 @app.command(rich_help_panel="Learn")
@@ -69,16 +71,27 @@ def models(
     models.run(names or [], context, json)
 
 
+def _command(error: Exception) -> str:
+    context = getattr(error, "ctx", None)
+    return "cutaway" if context is None else str(context.command_path)
+
+
 def main() -> None:
     """A user's mistake is one line on stderr and exit code 2; never a traceback."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # formulas have letters that some terminals lack
     try:
-        app()
+        sys.exit(app(standalone_mode=False))
+    except typer.TyperException as error:  # an option or command that does not exist, or a value it can't take
+        message = " ".join(error.format_message().split()).rstrip(".")
+        typer.echo(f"Error: {message} (see {_command(error)} --help)", err=True)
+        sys.exit(2)
     except CutawayError as error:
         typer.echo(f"Error: {error}", err=True)
         sys.exit(2)
+    except (typer.Abort, KeyboardInterrupt):
+        sys.exit(130)
     except BrokenPipeError:  # `cutaway notes | head`: the reader has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)

@@ -1,6 +1,7 @@
 """`cutaway models`: what each preset weighs and costs."""
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 from rich.console import Console
@@ -18,7 +19,7 @@ def run(names: list[str], context: int, as_json: bool) -> None:
         print(json.dumps([_record(name, configs[name], sizes[name]) for name in sizes], indent=2))
         return
     console = Console()
-    console.print(_table(configs, sizes))
+    console.print(_table(configs, sizes, console.width))
     if len(sizes) == 1:
         console.print(_parts(next(iter(sizes.values()))))
     console.print(
@@ -50,36 +51,42 @@ def _record(name: str, config: Config, counted: Size) -> dict[str, Any]:
     }
 
 
-def _table(configs: dict[str, Config], sizes: dict[str, Size]) -> Table:
+def _table(configs: dict[str, Config], sizes: dict[str, Size], width: int) -> Table:
+    """A row a model; on a narrow terminal without the parts, which `cutaway models NAME` shows."""
     table = Table(box=None, header_style="bold", pad_edge=False)
+    columns = _columns(width >= _WIDE)
     table.add_column("model")
     table.add_column("family")
-    for title in (
-        "parameters",
-        "embedding",
-        "attention",
-        "feed-fwd",
-        "rest",
-        "forward",
-        "training",
-        "weights",
-        "cache",
-    ):
+    for title in columns:
         table.add_column(title, justify="right")
     for name, counted in sizes.items():
-        parts = counted.by_part
-        attention = parts["attention"] + parts["cross-attention"]
-        rest = counted.parameters - parts["embedding"] - attention - parts["feed-forward"]
-        table.add_row(
-            name,
-            family(configs[name]),
-            *(count(n) for n in (counted.parameters, parts["embedding"], attention, parts["feed-forward"], rest)),
-            f"{short(counted.flops_forward)}F",
-            f"{short(counted.flops_training)}F",
-            f"{short(counted.weight_bytes())}B",
-            f"{short(counted.kv_cache_bytes())}B" if counted.kv_cache_floats else "–",
-        )
+        table.add_row(name, family(configs[name]), *(show(counted) for show in columns.values()))
     return table
+
+
+_WIDE = 118  # columns of the terminal
+
+
+def _columns(wide: bool) -> dict[str, Callable[[Size], str]]:
+    """Title -> what stands there."""
+
+    def of(*parts: str) -> Callable[[Size], str]:
+        return lambda counted: count(sum(counted.by_part[part] for part in parts))
+
+    by_part = {
+        "embedding": of("embedding"),
+        "attention": of("attention", "cross-attention"),
+        "feed-fwd": of("feed-forward"),
+        "rest": of("recurrent", "norm", "head"),
+    }
+    return {
+        "parameters": lambda counted: count(counted.parameters),
+        **(by_part if wide else {}),
+        "forward": lambda counted: f"{short(counted.flops_forward)}F",
+        **({"training": lambda counted: f"{short(counted.flops_training)}F"} if wide else {}),
+        "weights": lambda counted: f"{short(counted.weight_bytes())}B",
+        "cache": lambda counted: f"{short(counted.kv_cache_bytes())}B" if counted.kv_cache_floats else "–",
+    }
 
 
 def _parts(counted: Size) -> Table:

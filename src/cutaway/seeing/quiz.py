@@ -18,7 +18,7 @@ from cutaway.parts.embedding import Embedding, Positions
 from cutaway.seeing import notes
 from cutaway.seeing.arithmetic import number as written
 from cutaway.seeing.arithmetic import vector
-from cutaway.seeing.recompute import Step, watch
+from cutaway.seeing.recompute import Step
 from cutaway.seeing.trace import trace
 
 
@@ -125,7 +125,7 @@ def _row(step: Step, i: int) -> list[float]:
 
 
 def _eight_heads() -> list[str]:
-    seen = watch(Attention(512, 8), torch.zeros(1, 3, 512))
+    seen = trace(Attention(512, 8), torch.zeros(1, 3, 512))
     heads, concatenated = list(seen["heads"].shape), list(seen["concatenated"].shape)
     return [
         f"Attention(512, 8) on 3 tokens. Its heads: {heads} (batch, head, token, width).",
@@ -141,7 +141,7 @@ def _masking() -> list[str]:
     lines = ["Three tokens go through self-attention; then the third is replaced by another."]
     for name, causal in (("Without the mask", False), ("With the mask", True)):
         bias = masks.bias(3, 3, sentence, causal=causal)
-        weights = watch(attention, sentence, bias=bias)["weights"][0, 0, 0].tolist()
+        weights = trace(attention, sentence, bias=bias)["weights"][0, 0, 0].tolist()
         first, after = (attention(x, bias=bias)[0, 0] for x in (sentence, other))
         lines.append(
             f"{name} the first token's weights are {vector(weights)}: its output changes {_change(first, after)}."

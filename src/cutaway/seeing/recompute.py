@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from cutaway.models.build import outline
 from cutaway.models.config import TransformerConfig
@@ -21,10 +21,10 @@ from cutaway.parts.embedding import Embedding
 from cutaway.parts.norms import LayerNorm
 from cutaway.parts.positions import sinusoidal
 from cutaway.parts.table import Table
-from cutaway.parts.tap import Listener, listening, taps
+from cutaway.parts.tap import Listener
 from cutaway.seeing import arithmetic as write
 from cutaway.seeing.arithmetic import Line, vector
-from cutaway.seeing.trace import Trace
+from cutaway.seeing.trace import trace
 
 Inputs = Mapping[str, Any]
 Value = float | Sequence["Value"]
@@ -41,14 +41,6 @@ class Step:
     rows: Sequence[str] = ()
     columns: Sequence[str] = ()
     lines: Sequence[Line] = ()
-
-
-def watch(part: nn.Module, *inputs: Tensor, replace: Mapping[str, Listener] | None = None, **options: Any) -> Trace:
-    """Runs one part and keeps every value it names; `replace` puts other values in their place first."""
-    seen = Trace(taps(part))
-    with torch.no_grad(), listening(part, replace or {}), listening(part, {"*": seen.hear}):
-        seen.output = part(*inputs, **options)
-    return seen
 
 
 @torch.no_grad()
@@ -79,7 +71,7 @@ def attention(inputs: Inputs) -> list[Step]:
     replace: dict[str, Listener] = {}
     if given is not None:
         replace["weights"] = lambda *_: torch.tensor([[given]], dtype=x.dtype)
-    seen = watch(part, x, memory, bias=bias, replace=replace)
+    seen = trace(part, x, memory, bias=bias, replace=replace)
 
     def table(name: str) -> list[list[float]]:
         return seen[name][0, 0].tolist()
@@ -135,7 +127,7 @@ def embedding(inputs: Inputs) -> list[Step]:
     part = Embedding(len(vectors), len(vectors[inputs["word"]])).double()
     part.tokens.weight.copy_(torch.tensor(list(vectors.values()), dtype=torch.float64))
     token = torch.tensor([[list(vectors).index(inputs["word"])]])
-    seen = watch(part, token, torch.tensor([inputs["position"]]), inputs["position"] + 1)
+    seen = trace(part, token, torch.tensor([inputs["position"]]), inputs["position"] + 1)
     word, place, both = (seen[name][0, 0].tolist() for name in ("token_vectors", "position_vectors", "output"))
     sums = zip(word, place, both, strict=True)
     lines = {"output": [write.total(f"{inputs['word']}, {i + 1}", [a, b], c) for i, (a, b, c) in enumerate(sums)]}
@@ -152,7 +144,7 @@ def layer_norm(inputs: Inputs) -> list[Step]:
     part = LayerNorm(len(x), inputs["epsilon"])
     part.weight.copy_(torch.tensor(gamma))
     part.bias.copy_(torch.tensor(beta))
-    seen = watch(part, torch.tensor([[x]], dtype=torch.float32))
+    seen = trace(part, torch.tensor([[x]], dtype=torch.float32))
     mean, variance = seen["mean"].item(), seen["variance"].item()
     normalized, output = seen["normalized"][0, 0].tolist(), seen["output"][0, 0].tolist()
     each = list(enumerate(zip(x, normalized, gamma, beta, output, strict=True), start=1))
@@ -193,7 +185,7 @@ def token_masks(inputs: Inputs) -> list[Step]:
 def head_shapes(inputs: Inputs) -> list[Step]:
     """Multi-head attention run for the shapes of its values."""
     part = Attention(inputs["d_model"], inputs["n_heads"])
-    seen = watch(part, torch.zeros(1, inputs["n_tokens"], inputs["d_model"]))
+    seen = trace(part, torch.zeros(1, inputs["n_tokens"], inputs["d_model"]))
     heads, concatenated = list(seen["heads"].shape), list(seen["concatenated"].shape)
     H, K = heads[1], heads[3]
     return [

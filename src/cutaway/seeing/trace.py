@@ -4,11 +4,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from cutaway.errors import InputError, unknown
-from cutaway.models.network import Network
-from cutaway.parts.tap import Tap, listening, matching
+from cutaway.parts.tap import Listener, Tap, listening, matching
 
 
 class Trace(Mapping[str, Tensor]):
@@ -62,14 +61,21 @@ class Trace(Mapping[str, Tensor]):
         return f"Trace({len(self)} values)"
 
 
-def trace(network: Network, *inputs: Tensor, keep: str | Sequence[str] = "*", **options: Any) -> Trace:
-    """Runs `network(*inputs, **options)` and keeps the values whose names match `keep`, a shell pattern or several.
+def trace(
+    network: nn.Module,
+    *inputs: Tensor,
+    keep: str | Sequence[str] = "*",
+    replace: Mapping[str, Listener] | None = None,
+    **options: Any,
+) -> Trace:
+    """Runs `network(*inputs, **options)`, or one part of a network, and keeps the values whose names match `keep`.
 
-    A long text through a large model has many numbers: `keep="*.weights"` holds only what you came for.
+    `keep` is a shell pattern or several. A long text through a large model has many numbers: `keep="*.weights"` holds
+    only what you came for. `replace` are listeners that are asked first; what they put in a value's place is kept.
     """
     patterns = [keep] if isinstance(keep, str) else list(keep)
     taps = {name: tap for pattern in patterns for name, tap in matching(network, pattern).items()}
     result = Trace(taps)
-    with torch.no_grad(), listening(network, dict.fromkeys(taps, result.hear)):
+    with torch.no_grad(), listening(network, replace or {}), listening(network, dict.fromkeys(taps, result.hear)):
         result.output = network(*inputs, **options)
     return result

@@ -1,0 +1,84 @@
+"""The documentation, as a person uses it: its code runs, its commands work, its tree is the tree."""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from docs import families
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: page.name)
+def test_python_on_the_page_runs(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    names: dict[str, object] = {}
+    for code in blocks(page, "python"):
+        exec(compile(code, str(page), "exec"), names)
+        printed = capsys.readouterr().out
+        if printed:  # what a block prints stands on the page, right after it
+            following = page.read_text(encoding="utf-8").split(code, 1)[1]
+            assert following.startswith(f"```\n\n```\n{printed}"), printed
+
+
+def commands() -> list[str]:
+    lines = [line for page in PAGES for block in blocks(page, "") for line in block.splitlines()]
+    return sorted({line.split("#")[0].strip() for line in lines if line.startswith("cutaway ")})
+
+
+def test_there_are_commands_to_try() -> None:
+    assert "cutaway notes 6" in commands()
+
+
+@pytest.mark.parametrize("command", commands())
+def test_command_on_the_page_works(command: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", *shlex.split(command)], input="", capture_output=True, encoding="utf-8", timeout=60
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+
+
+def test_the_tree_of_the_readme_is_the_tree() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8").split("## Architecture")[1].split("```")[1]
+    folders: list[str] = []
+    listed = set()
+    for line in text.splitlines():
+        if not line.strip():
+            continue
+        depth = (len(line) - len(line.lstrip())) // 2
+        for name in re.match(r"\s*((?:[\w./]+, )*[\w./]+)", line)[1].split(", "):
+            path = Path(*folders[:depth], name)
+            assert (ROOT / path).exists(), path
+            listed.add(str(path))
+        if name.endswith("/"):
+            folders = [*folders[:depth], name]
+    for folder in ("parts", "models", "checkpoints", "seeing"):
+        for file in (ROOT / "src/cutaway" / folder).glob("*.py"):
+            if file.name != "__init__.py":
+                assert str(file.relative_to(ROOT)) in listed, f"{file.name} is not in README's architecture section"
+
+
+@pytest.mark.parametrize("folder", ["parts", "models"])
+def test_files_can_be_read_in_a_sitting(folder: str) -> None:
+    for file in (ROOT / "src/cutaway" / folder).glob("*.py"):
+        assert len(file.read_text(encoding="utf-8").splitlines()) <= 310, file.name
+
+
+def test_the_table_of_families_is_up_to_date() -> None:
+    assert families.PATH.read_text(encoding="utf-8") == families.page(), "run: python -m docs.families"
+
+
+def test_links_lead_somewhere() -> None:
+    for page in PAGES:
+        for target in re.findall(r"\]\(([^)#]+)", page.read_text(encoding="utf-8")):
+            if "://" not in target:
+                assert (page.parent / target).exists(), f"{page.name}: {target}"
