@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torch.nn import Module
 
 import cutaway
 from cutaway.models.config import Classifier, Config, PatchConfig, RecurrentConfig, StackConfig, TransformerConfig
@@ -103,7 +104,7 @@ class Inputs:
 def example_inputs(
     config: Config, seed: int = 0, *, padding: Literal["right", "left"] | None = "right", rows: int = B
 ) -> Inputs:
-    """Random inputs that `config` can take; row 0 is full and each next row has one real token less.
+    """Random inputs that `config` can take; row 0 is full, the others lack some tokens (lengths n, n-2, n-1, ...).
 
     Padding is random tokens too, with a mask that hides them: a model that looks at it is found out. Images have no
     padding, and so no mask.
@@ -116,7 +117,8 @@ def example_inputs(
     def mask(length: int) -> Tensor | None:
         if padding is None:
             return None
-        real = torch.arange(length) < length - torch.arange(rows).clamp(max=length - 1)[:, None]
+        missing = torch.tensor([row if row % 3 == 0 else 3 * (row // 3) + 3 - row % 3 for row in range(rows)])
+        real = torch.arange(length) < (length - missing).clamp(min=1)[:, None]
         return real if padding == "right" else real.flip(1)
 
     encoder, decoder = config.encoder, config.decoder
@@ -131,3 +133,17 @@ def example_inputs(
         has_segments = isinstance(config, TransformerConfig) and encoder.n_segments
         return Inputs(source, mask=mask(S), segments=tokens(encoder.n_segments, S) if has_segments else None)
     return Inputs(source, tokens(decoder.vocabulary, T), mask(S), mask(T))
+
+
+def noisy(network: Module, seed: int = 0, std: float = 0.2) -> Module:
+    """The network with noise on every parameter, so that biases of 0 and norms of 1 cannot hide a mistake."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for weight in network.parameters():
+            weight += std * torch.randn(weight.shape, generator=generator)
+    return network
+
+
+def arrays(module: Module) -> dict[str, Any]:
+    """The state dict as float64 numpy arrays: what the oracle takes."""
+    return {name: value.double().numpy() for name, value in module.state_dict().items()}

@@ -62,7 +62,7 @@ class StackConfig:
     norm_place: NormPlace = "post"
     norm_epsilon: float = 1e-5
     positions: Positions = "sinusoidal"
-    max_positions: int | None = None  # None: no limit
+    max_positions: int | None = None  # learned: how many there are; else how many it was trained on, no limit
     rotary_base: float = 10000.0
     rotary_scaling: RotaryScaling | None = None
     t5_buckets: int = 32

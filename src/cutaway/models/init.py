@@ -8,7 +8,7 @@ from cutaway.models.network import Network
 from cutaway.parts.attention import Attention
 from cutaway.parts.embedding import PatchEmbedding
 from cutaway.parts.feedforward import FeedForward
-from cutaway.parts.positions import RelativeBias
+from cutaway.parts.positions import LearnedPositions, RelativeBias
 from cutaway.parts.recurrent import RecurrentLayer
 from cutaway.parts.table import Table
 
@@ -58,7 +58,7 @@ def _xavier(network: nn.Module, generator: torch.Generator) -> None:
 
 
 def _normal(network: nn.Module, generator: torch.Generator, *, truncated: bool) -> None:
-    """BERT, DistilBERT, GPT-2, Llama: N(0, 0.02²) everywhere; ViT: the same, cut at two deviations."""
+    """DistilBERT, GPT-2, Llama: N(0, 0.02²) everywhere; BERT, ViT: the same, cut at two deviations."""
     weights = [linear.weight for linear in _linears(network)] + _tables(network) + _head_table(network)
     weights += [module.start for module in network.modules() if isinstance(module, PatchEmbedding)]
     for weight in weights:
@@ -69,7 +69,7 @@ def _normal(network: nn.Module, generator: torch.Generator, *, truncated: bool) 
 
 
 def _shrink_by_depth(network: Network) -> None:
-    """GPT-2: what is added to the residual stream starts smaller by √(number of additions)."""
+    """GPT-2: what is added to the residual stream starts smaller by √(number of additions); positions by half."""
     assert isinstance(network.config, TransformerConfig)
     factor = (2 * network.config.last.n_blocks) ** -0.5
     for module in network.modules():
@@ -77,6 +77,8 @@ def _shrink_by_depth(network: Network) -> None:
             module.out.weight.mul_(factor)
         elif isinstance(module, FeedForward):
             module.down.weight.mul_(factor)
+        elif isinstance(module, LearnedPositions):
+            module.weight.mul_(0.5)
 
 
 def _t5(network: Network, generator: torch.Generator) -> None:

@@ -35,7 +35,7 @@ def bert(n_blocks: int, d_model: int, n_heads: int, *, distilled: bool = False) 
         scale_embedding=False, norm_embedding=True, attention_dropout=0.1,
     )  # fmt: skip
     head = SentenceVector(pooling="first", hidden=None if distilled else "tanh")
-    return TransformerConfig(encoder=encoder, head=head, initialization="normal")
+    return TransformerConfig(encoder=encoder, head=head, initialization="normal" if distilled else "truncated_normal")
 
 
 def gpt2(n_blocks: int, d_model: int, n_heads: int) -> TransformerConfig:

@@ -4,6 +4,9 @@ Without attention (Sutskever 2014) the source reaches the decoder only as its fi
 step looks at the source before it reads its word; with Luong's (2015), after. Without an encoder: a language model.
 """
 
+from collections.abc import Sequence
+from typing import cast
+
 import torch
 from torch import Tensor, nn
 
@@ -95,12 +98,17 @@ class RecurrentDecoder(nn.Module):
             torch.tanh(bridge(memory.final[min(i - i % n, last) + i % n])) for i, bridge in enumerate(self.bridge)
         )
 
-    def run(self, x_BTE: Tensor, state: State, mask_BT: Tensor | None) -> tuple[Tensor, State]:
-        """All layers over these inputs."""
+    def run(
+        self, x_BTE: Tensor, state: State, mask_BT: Tensor | None, recurrent_weights: Sequence[Tensor] | None = None
+    ) -> tuple[Tensor, State]:
+        """All layers over these inputs. `recurrent_weights`: each layer's U, dropped out once for a whole sequence."""
         n = len(state) // len(self.layers)
         last: list[Tensor] = []
         for i, layer in enumerate(self.layers):
-            x_BTE, new = layer(self.dropout(x_BTE) if i else x_BTE, state[i * n : (i + 1) * n] or None, mask_BT=mask_BT)
+            u = None if recurrent_weights is None else recurrent_weights[i]
+            x_BTE, new = layer(
+                self.dropout(x_BTE) if i else x_BTE, state[i * n : (i + 1) * n] or None, mask_BT=mask_BT, u_weight=u
+            )  # fmt: skip
             last += new
         return x_BTE, tuple(last)
 
@@ -121,7 +129,6 @@ class RecurrentDecoder(nn.Module):
                 contexts_BTE = self.attention(s_BTD, keys_BSD, memory.states, bias)
         if cache is not None:
             cache.state = state
-            cache.length += T
         if self.readout is None:
             return self.output(self.dropout(s_BTD))
         seen = [s_BTD] if contexts_BTE is None else [s_BTD, contexts_BTE]
@@ -135,10 +142,12 @@ class RecurrentDecoder(nn.Module):
         assert self.attention is not None
         states, contexts = [], []
         top = -2 if self.layers[0].cell == "lstm" else -1
+        recurrent_weights = [cast(RecurrentLayer, layer).recurrent_weight() for layer in self.layers]
         for t in range(y_BTD.shape[1]):
             context_B1E = self.attention(state[top].unsqueeze(1), keys_BSD, memory.states, bias)
             word_B1E = torch.cat((y_BTD[:, t : t + 1], context_B1E), dim=-1)
-            s_B1D, state = self.run(word_B1E, state, None if mask_BT is None else mask_BT[:, t : t + 1])
+            mask_B1 = None if mask_BT is None else mask_BT[:, t : t + 1]
+            s_B1D, state = self.run(word_B1E, state, mask_B1, recurrent_weights)
             states.append(s_B1D)
             contexts.append(context_B1E)
         return torch.cat(states, dim=1), torch.cat(contexts, dim=1), state
@@ -175,7 +184,7 @@ class Recurrent(Network):
         if segments is not None:
             raise InputError("segments were given, but a recurrent model has none; leave them out")
         if mask is not None:
-            masks.checked(mask, source.shape, "the mask")
+            masks.require_tokens(masks.checked(mask, source.shape, "the mask"), "the mask")
         states_BSE, final = self.encoder(source, mask)
         return Memory(states_BSE, mask, final)
 
@@ -185,7 +194,14 @@ class Recurrent(Network):
         self._check_memory(memory)
         if mask is not None:
             masks.checked(mask, tokens.shape, "the mask")
-        return self.decoder(tokens, memory, cache, mask)
+        n_rows, n_new = tokens.shape[0], self.decoder.embedding.length(tokens)
+        visible_BS = mask if cache is None else cache.visible(mask, n_rows, n_new, tokens.device)
+        if visible_BS is not None:
+            masks.require_tokens(visible_BS, "the mask")
+        hidden_BTD = self.decoder(tokens, memory, cache, mask)
+        if cache is not None:
+            cache.advance(n_new, visible_BS)
+        return hidden_BTD
 
     def read(self, hidden_BTD: Tensor, mask: Tensor | None = None) -> Tensor:
         return self.head(hidden_BTD, mask, self.decoder.embedding.tokens.weight)

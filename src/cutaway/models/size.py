@@ -77,12 +77,12 @@ def _count(network: Network, times: dict[str, int], context: int) -> Size:
     by_part = dict.fromkeys(PARTS, 0)
     for name, weight in network.named_parameters():
         by_part[part_of(name)] += often(name) * weight.numel()
-    modules = [(often(name), module) for name, module in network.named_modules()]
     return Size(
         parameters=sum(by_part.values()),
         by_part=by_part,
         context=context,
-        flops_forward=sum(n * _flops(module, context) for n, module in modules) + _head_flops(network),
+        flops_forward=sum(often(name) * _flops(name, module, context) for name, module in network.named_modules())
+        + _head_flops(network),
         kv_cache_floats=sum(
             often(name) * 2 * module.k.out_features
             for name, module in network.named_modules()
@@ -91,15 +91,20 @@ def _count(network: Network, times: dict[str, int], context: int) -> Size:
     )
 
 
-def _flops(module: nn.Module, context: int) -> int:
+def _flops(name: str, module: nn.Module, context: int) -> int:
     """2 for each weight that is multiplied by, and 2 · 2 · H · K for each token that an attention looks at."""
-    if isinstance(module, nn.Linear):
+    if isinstance(module, nn.Linear) and _per_token(name):
         return 2 * module.weight.numel()
     if isinstance(module, Attention):
         return 4 * module.q.out_features * context
     if isinstance(module, RecurrentAttention):
         return 2 * (module.k.in_features + module.k.out_features) * context
     return 0
+
+
+def _per_token(name: str) -> bool:
+    """Not once a sentence (a recurrent decoder's first state, a pooled class), nor for each token looked at."""
+    return not any(step in name for step in ("decoder.bridge", "attention.energy", "head.pool", "head.classes"))
 
 
 def _head_flops(network: Network) -> int:

@@ -41,10 +41,8 @@ def build_embedding(config: StackConfig) -> Embedding | PatchEmbedding:
     )
 
 
-def build_stack(config: StackConfig, *, causal: bool, cross: bool) -> Stack:
-    """A config's fields, handed to the parts they belong to."""
-    attention = partial(
-        Attention,
+def build_attention(config: StackConfig, *, rotary: bool) -> Attention:
+    return Attention(
         config.d_model,
         config.n_heads,
         n_kv_heads=config.n_kv_heads,
@@ -52,11 +50,13 @@ def build_stack(config: StackConfig, *, causal: bool, cross: bool) -> Stack:
         qkv_bias=config.qkv_bias,
         out_bias=config.out_bias,
         scale_scores=config.scale_scores,
-        rotary=config.positions == "rotary",
+        rotary=rotary,
         dropout=config.attention_dropout,
     )
-    feedforward = partial(
-        FeedForward,
+
+
+def build_block(config: StackConfig, *, cross: bool) -> Block:
+    feedforward = FeedForward(
         config.d_model,
         config.d_ff,
         activation=config.activation,
@@ -64,30 +64,33 @@ def build_stack(config: StackConfig, *, causal: bool, cross: bool) -> Stack:
         bias=config.ff_bias,
         dropout=config.ff_dropout,
     )
-    block = partial(
-        Block,
-        attention,
+    return Block(
+        build_attention(config, rotary=config.positions == "rotary"),
         feedforward,
-        config.d_model,
-        cross=cross,
+        build_attention(config, rotary=False) if cross else None,  # another sequence: distances mean nothing
         norm_kind=config.norm,
         norm_place=config.norm_place,
         norm_epsilon=config.norm_epsilon,
         dropout=config.dropout,
     )
-    rotate = partial(
-        rotary, d_head=config.head_width, base=config.rotary_base, scaling=config.rotary_scaling
-    )  # fmt: skip
-    relative_bias = None
+
+
+def build_stack(config: StackConfig, *, causal: bool, cross: bool) -> Stack:
+    """A config's fields, handed to the parts they belong to."""
+    rotate = relative_bias = final_norm = None
+    if config.positions == "rotary":
+        rotate = partial(rotary, d_head=config.head_width, base=config.rotary_base, scaling=config.rotary_scaling)
     if config.positions == "t5_bias":
         relative_bias = RelativeBias(config.t5_buckets, config.t5_max_distance, config.n_heads, both_ways=not causal)
+    if config.norm_place == "pre":
+        final_norm = norm(config.norm, config.d_model, config.norm_epsilon)
     return Stack(
         build_embedding(config),
-        (block() for _ in range(config.n_blocks)),
+        [build_block(config, cross=cross) for _ in range(config.n_blocks)],
         causal=causal,
-        rotate=rotate if config.positions == "rotary" else None,
+        rotate=rotate,
         relative_bias=relative_bias,
-        final_norm=norm(config.norm, config.d_model, config.norm_epsilon) if config.norm_place == "pre" else None,
+        final_norm=final_norm,
     )
 
 

@@ -4,7 +4,6 @@ Queries come from `x`; keys and values from `memory`, which is `x` itself in sel
 grouped-query, rotary and T5 attention are arguments, not subclasses.
 """
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -12,6 +11,7 @@ from cutaway.errors import ConfigError, InputError
 from cutaway.parts.cache import KeyValues
 from cutaway.parts.dropout import dropout
 from cutaway.parts.masks import NO_BIAS, Bias
+from cutaway.parts.norms import widened
 from cutaway.parts.positions import Rotation
 from cutaway.parts.tap import Tap, heard
 
@@ -131,7 +131,7 @@ class Attention(nn.Module):
         scores_BHTS = self.scores(_grouped(q_BHTK, k_BGSK.mT))
         scaled_BHTS = self.scaled_scores(scores_BHTS * self.scale if self.scale != 1.0 else scores_BHTS)
         masked_BHTS = self.masked_scores(scaled_BHTS if bias.dense is None else scaled_BHTS + bias.dense)
-        weights_BHTS = self.weights(masked_BHTS.softmax(-1, dtype=torch.float32).to(v_BGSK.dtype))
+        weights_BHTS = self.weights(widened(masked_BHTS).softmax(-1).to(v_BGSK.dtype))
         return _grouped(dropout(weights_BHTS, p), v_BGSK)
 
 

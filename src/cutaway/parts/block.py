@@ -20,33 +20,32 @@ NormPlace = Literal["pre", "post"]
 class Block(nn.Module):
     """post: x = norm(x + f(x)), as the paper has it; pre: x = x + f(norm(x)), as everybody since GPT-2. x [B, T, D]
 
-    `attention` and `feedforward` make a fresh part each; `cross` adds attention over the encoder's output.
+    `cross_attention`, over the encoder's output, is what a decoder adds.
     """
 
     def __init__(
         self,
-        attention: Callable[[], Attention],
-        feedforward: Callable[[], FeedForward],
-        d_model: int = 512,
+        self_attention: Attention,
+        feedforward: FeedForward,
+        cross_attention: Attention | None = None,
         *,
-        cross: bool = False,
         norm_kind: NormKind = "layer",
         norm_place: NormPlace = "post",
         norm_epsilon: float = 1e-5,
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
+        d_model = self_attention.q.in_features
         self.norm_place = norm_place
         self.input = Tap("BTD", "the residual stream before this block")
-        self.self_attention = attention()
+        self.self_attention = self_attention
         self.self_attention_add = Tap("BTD", "x + self_attention")
         self.self_attention_norm = norm(norm_kind, d_model, norm_epsilon)
-        self.cross_attention: Attention | None = None
-        if cross:
-            self.cross_attention = attention()
+        self.cross_attention = cross_attention
+        if cross_attention is not None:
             self.cross_attention_add = Tap("BTD", "x + cross_attention")
             self.cross_attention_norm = norm(norm_kind, d_model, norm_epsilon)
-        self.feedforward = feedforward()
+        self.feedforward = feedforward
         self.feedforward_add = Tap("BTD", "x + feedforward")
         self.feedforward_norm = norm(norm_kind, d_model, norm_epsilon)
         self.dropout = Dropout(dropout)

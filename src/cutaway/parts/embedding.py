@@ -84,9 +84,9 @@ class Embedding(nn.Module):
             return None
         layout: Literal["interleaved", "halves"] = "interleaved" if self.kind == "sinusoidal" else "halves"
         if positions.dim() == 1:
-            return sinusoidal(positions, x_BTD.shape[-1], layout=layout)
+            return sinusoidal(positions, x_BTD.shape[-1], layout=layout, dtype=x_BTD.dtype)
         every = torch.arange(n_tokens, device=x_BTD.device)  # rows share the table: far fewer sines than B · T · D
-        return sinusoidal(every, x_BTD.shape[-1], layout=layout)[positions]
+        return sinusoidal(every, x_BTD.shape[-1], layout=layout, dtype=x_BTD.dtype)[positions]
 
 
 class PatchEmbedding(nn.Module):

@@ -63,7 +63,7 @@ def to_bias(visible: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
     """0 where visible, -inf where hidden.
 
     A query that sees no key at all (a padding token to the left of a sentence) would be 0/0 in softmax. Its output is
-    never read, so it gets zeros and looks everywhere alike: a number, not NaN, and the same one on every path.
+    never read, so nothing is hidden from it: it gets a number, not NaN, and the same one on every path.
     """
     nothing_visible = ~visible.any(dim=-1, keepdim=True)
     hidden = ~(visible | nothing_visible)
@@ -108,7 +108,7 @@ def bias(
 
 
 def checked(mask: Tensor, shape: Sequence[int], what: str) -> Tensor:
-    """A mask as given by a user: boolean, of the right shape, and no sequence hidden whole."""
+    """A mask as given by a user: boolean and of the right shape."""
     if mask.dtype != torch.bool:
         raise InputError(
             f"{what} has dtype {str(mask.dtype).removeprefix('torch.')}; a mask is boolean, True = may attend "
@@ -116,8 +116,12 @@ def checked(mask: Tensor, shape: Sequence[int], what: str) -> Tensor:
         )
     if list(mask.shape) != list(shape):
         raise InputError(f"{what} has shape {list(mask.shape)}; the tokens it belongs to have {list(shape)}")
-    empty_B = ~mask.any(dim=-1)
+    return mask
+
+
+def require_tokens(visible_BS: Tensor, what: str) -> None:
+    """No sequence is hidden whole."""
+    empty_B = ~visible_BS.any(dim=-1)
     if _known(empty_B.any()):
         row = int(empty_B.long().argmax())
         raise InputError(f"{what} hides every token of row {row}; leave at least one visible, or drop the row")
-    return mask

@@ -1,7 +1,7 @@
 """Normalisation: layer norm (the Transformer's), RMS norm (T5's and Llama's), batch norm (for the notes' comparison).
 
-All compute in float32 whatever the input is. Fused by torch, and written out when somebody listens, so that mean and
-variance can be seen.
+All compute in float32 at least, whatever the input is. Layer norm runs fused by torch, and written out when somebody
+listens, so that mean and variance can be seen.
 """
 
 from typing import Literal
@@ -11,6 +11,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from cutaway.parts.tap import Tap, heard
+
+
+def widened(x: Tensor) -> Tensor:
+    """x in float32, or wider if it is wider."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
 class LayerNorm(nn.Module):
@@ -29,7 +34,7 @@ class LayerNorm(nn.Module):
     def forward(self, x_BTD: Tensor) -> Tensor:
         if not heard(self.mean, self.variance, self.normalized):
             return self.output(F.layer_norm(x_BTD, self.weight.shape, self.weight, self.bias, self.epsilon))
-        wide_BTD = x_BTD.float()
+        wide_BTD = widened(x_BTD)
         mean_BT1 = self.mean(wide_BTD.mean(-1, keepdim=True))
         variance_BT1 = self.variance((wide_BTD - mean_BT1).square().mean(-1, keepdim=True))
         normalized_BTD = self.normalized((wide_BTD - mean_BT1) * torch.rsqrt(variance_BT1 + self.epsilon))
@@ -48,7 +53,7 @@ class RMSNorm(nn.Module):
         self.output = Tap("BTD", "γ · normalized")
 
     def forward(self, x_BTD: Tensor) -> Tensor:
-        wide_BTD = x_BTD.float()
+        wide_BTD = widened(x_BTD)
         mean_square_BT1 = self.mean_square(wide_BTD.square().mean(-1, keepdim=True))
         normalized_BTD = self.normalized(wide_BTD * torch.rsqrt(mean_square_BT1 + self.epsilon))
         return self.output(self.weight * normalized_BTD.to(x_BTD.dtype))
@@ -78,7 +83,7 @@ class BatchNorm(nn.Module):
         self.output = Tap("BTD", "γ · normalized + β")
 
     def forward(self, x_BTD: Tensor) -> Tensor:
-        wide_BTD = x_BTD.float()
+        wide_BTD = widened(x_BTD)
         mean_D, variance_D = self.running_mean, self.running_variance
         if self.training:
             tokens_ND = wide_BTD.flatten(0, -2)

@@ -24,7 +24,12 @@ def count(n_queries: int, n_past: int, visible_BS: Tensor | None, device: torch.
 
 
 def sinusoidal(
-    positions: Tensor, d_model: int, *, layout: Literal["interleaved", "halves"] = "interleaved", base: float = 10000.0
+    positions: Tensor,
+    d_model: int,
+    *,
+    layout: Literal["interleaved", "halves"] = "interleaved",
+    base: float = 10000.0,
+    dtype: torch.dtype = torch.float32,
 ) -> Tensor:
     """PE(pos, 2i) = sin(pos / 10000^(2i/d)), PE(pos, 2i+1) = cos(pos / 10000^(2i/d)). positions [...] -> [..., D]
 
@@ -36,7 +41,7 @@ def sinusoidal(
     angle = positions.double().unsqueeze(-1) * base ** (-two_i / d_model)
     pair = (angle.sin(), angle.cos())
     both = torch.stack(pair, dim=-1).flatten(-2) if layout == "interleaved" else torch.cat(pair, dim=-1)
-    return both.float()
+    return both.to(dtype)
 
 
 class LearnedPositions(Table):

@@ -83,12 +83,24 @@ class RecurrentLayer(nn.Module):
         """Taps of a step have a time axis of 1, so that a trace can lay the steps side by side."""
         return tap(value_BD.unsqueeze(1)).squeeze(1)
 
+    def recurrent_weight(self) -> Tensor:
+        """U, dropped out: drawn once for all steps of a sequence (AWD-LSTM)."""
+        return dropout(self.state.weight, self.weight_dropout, self.training)
+
     def forward(
-        self, x_BTE: Tensor, state: State | None = None, *, mask_BT: Tensor | None = None
+        self,
+        x_BTE: Tensor,
+        state: State | None = None,
+        *,
+        mask_BT: Tensor | None = None,
+        u_weight: Tensor | None = None,
     ) -> tuple[Tensor, State]:
-        """`mask`, True = a real token: padding leaves the state as it was, and its own output is 0."""
+        """`mask`, True = a real token: padding leaves the state as it was, and its own output is 0.
+
+        `u_weight`: `recurrent_weight()` drawn by a caller who goes step by step.
+        """
         state = self.first_state(x_BTE) if state is None else state
-        u_weight = dropout(self.state.weight, self.weight_dropout, self.training)
+        u_weight = self.recurrent_weight() if u_weight is None else u_weight
         if not heard(*self._taps) and _can_fuse(mask_BT):
             return self._fused(x_BTE, state, u_weight, mask_BT)
         projected_BTE = self.input(x_BTE)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from cutaway.parts.masks import NO_BIAS, Bias
+from cutaway.parts.norms import widened
 from cutaway.parts.tap import Tap
 
 RecurrentAttentionKind = Literal["additive", "dot"]
@@ -45,5 +46,5 @@ class RecurrentAttention(nn.Module):
             scores_BTS = s_BTD @ keys_BSD.mT
         scores_BTS = self.scores(scores_BTS)
         masked_BTS = self.masked_scores(scores_BTS if bias.dense is None else scores_BTS + bias.dense.squeeze(1))
-        weights_BTS = self.weights(masked_BTS.softmax(-1, dtype=torch.float32).to(memory_BSE.dtype))
+        weights_BTS = self.weights(widened(masked_BTS).softmax(-1).to(memory_BSE.dtype))
         return self.output(weights_BTS @ memory_BSE)

@@ -53,6 +53,8 @@ class Stack(nn.Module):
         if mask is not None:
             masks.checked(mask, (B, T), "the mask")
         visible_BS = mask if cache is None else cache.visible(mask, B, T, inputs.device)
+        if visible_BS is not None:
+            masks.require_tokens(visible_BS, "the mask")
         place = positions.count(T, n_past, visible_BS, inputs.device)
         x_BTD = self.embedding(inputs, place, n_past + T, segments)
 
