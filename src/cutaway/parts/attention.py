@@ -4,6 +4,7 @@ Queries come from `x`; keys and values from `memory`, which is `x` itself in sel
 grouped-query, rotary and T5 attention are arguments, not subclasses.
 """
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -144,5 +145,15 @@ def _grouped(a_BHTX: Tensor, b_BGXY: Tensor) -> Tensor:
 
 
 def fused_is_faster(q_BHTK: Tensor, k_BGSK: Tensor, dropout: float) -> bool:
-    """Whether torch's fused kernel beats the written-out steps for these shapes."""
-    return True
+    """Whether torch's fused kernel beats the written-out steps; measured, see docs/performance.md.
+
+    On CPUs the fused kernel can't drop weights: torch then falls back to steps of its own, with slower random bits. In
+    half precision its backward pass is slow on short sequences: at 14 tokens 4 times as slow as the steps, at 128
+    1.3 times; from 256 on, in float32, and in every forward pass it is the faster one.
+    """
+    if q_BHTK.device.type != "cpu":
+        return True
+    if dropout > 0.0:
+        return False
+    backward = torch.is_grad_enabled() and q_BHTK.requires_grad
+    return not (backward and q_BHTK.dtype in (torch.bfloat16, torch.float16) and k_BGSK.shape[2] < 192)
