@@ -36,11 +36,16 @@ PEER_NAMES = {
 LANGUAGE_MODEL_NAMES = {"torch": "nn.TransformerEncoder", "hugging face": "HF GPT-2"}
 
 
-def batches(name: str, quick: bool) -> list[Batch]:
+SIZES = ("all", "typical", "small")  # batches: short, typical and long ones; the typical one only; small ones
+
+
+def batches(name: str, which: str) -> list[Batch]:
     vocabulary = preset(name).decoder.vocabulary
+    small = which == "small"
     if name == "gpt2":
-        return text_batches(vocabulary, n_rows=1 if quick else 4, length=256 if quick else 512)
-    return translation_batches(vocabulary, n_tokens=512 if quick else 4096)
+        return text_batches(vocabulary, n_rows=1 if small else 4, length=256 if small else 512)
+    made = translation_batches(vocabulary, n_tokens=512 if small else 4096)
+    return made[1:2] if which == "typical" else made
 
 
 def precision_context(peer: str, precision: str) -> Callable[[], AbstractContextManager[Any]]:
@@ -51,7 +56,7 @@ def precision_context(peer: str, precision: str) -> Callable[[], AbstractContext
     return lambda: torch.autocast("cpu", dtype=torch.bfloat16)
 
 
-def setup(name: str, mode: str, precision: str, peer: str, our_settings: bool, quick: bool) -> Work:
+def setup(name: str, mode: str, precision: str, peer: str, our_settings: bool, which: str) -> Work:
     """One contestant, in its own process."""
     torch.set_num_threads(harness.cores())
     torch.manual_seed(0)
@@ -76,7 +81,7 @@ def setup(name: str, mode: str, precision: str, peer: str, our_settings: bool, q
             model.zero_grad(set_to_none=True)
         return n_tokens
 
-    work = batches(name, quick)
+    work = batches(name, which)
     with torch.no_grad():
         first_loss = loss_of(work[0]).item()
     uniform = math.log(int(work[0].labels.max()) + 1)
@@ -87,17 +92,17 @@ def setup(name: str, mode: str, precision: str, peer: str, our_settings: bool, q
     return Work(steps, lambda: model.zero_grad(set_to_none=True), facts)
 
 
-def contestants(name: str, mode: str, precisions: Sequence[str], quick: bool) -> list[Contestant]:
+def contestants(name: str, mode: str, precisions: Sequence[str], which: str) -> list[Contestant]:
     names = PEER_NAMES | (LANGUAGE_MODEL_NAMES if name == "gpt2" else {})
     found = []
     for precision, (peer, title) in product(precisions, names.items()):
         for ours in (True,) if peer == "cutaway" else (False, True):
             label = title if peer == "cutaway" else f"{title}, {'our settings' if ours else 'as shipped'}"
-            found.append(Contestant(f"{precision} {label}", setup, (name, mode, precision, peer, ours, quick)))
+            found.append(Contestant(f"{precision} {label}", setup, (name, mode, precision, peer, ours, which)))
     return found
 
 
-def table(name: str, mode: str, results: Sequence[Result], quick: bool) -> Table:
+def table(name: str, mode: str, results: Sequence[Result], which: str) -> Table:
     """Three ratios: to the best peer as shipped in the same precision, as shipped in either, and with our settings."""
     as_shipped = [result for result in results if result.name.endswith("as shipped")]
     with_ours = harness.best([result for result in results if result.name.endswith("our settings")])
@@ -121,14 +126,14 @@ def table(name: str, mode: str, results: Sequence[Result], quick: bool) -> Table
     losses = sorted({result.facts["first_loss"] for result in results if result.facts})
     shapes = [
         " → ".join("×".join(map(str, ids.shape)) for ids in (batch.source, batch.tokens) if ids is not None)
-        for batch in batches(name, quick)
+        for batch in batches(name, which)
     ]
     rounds = max((len(result.turns) for result in results), default=0)
     notes = [
         f"batches {', '.join(shapes)}; {rounds} rounds; {harness.disturbance(results)}",
         f"parameters {' or '.join(f'{count:,}' for count in parameters)}; first losses {', '.join(map(str, losses))}",
         *failures,
-        *(["--quick: small batches, one round: a sanity run, not a measurement"] if quick else []),
+        *(["small batches: a sanity run, not a measurement"] if which == "small" else []),
     ]
     columns = ["", "contestant", "tok/s", "× shipped", "× shipped any", "× ours any", "min–max", "peak MB", "set-up s"]
     return Table(f"{name}, {mode}", columns, rows, n_words=2, notes=notes, results=results)
@@ -145,6 +150,7 @@ def main() -> None:
     parser.add_argument(
         "--patience", type=float, default=60.0, help="seconds to wait, before a turn, for a quiet machine"
     )
+    parser.add_argument("--batches", choices=SIZES, default="all", help="short, typical and long ones, or fewer")
     parser.add_argument("--quick", action="store_true", help="one short round of small batches: does it all run?")
     parser.add_argument("--json", metavar="FILE", help="every single rate, as JSON")
     parser.add_argument("--markdown", action="store_true", help="tables in Markdown")
@@ -161,9 +167,10 @@ def main() -> None:
     rounds, seconds, patience = (1, 0.5, 0.0) if options.quick else (options.rounds, options.seconds, options.patience)
     report = Report(facts, markdown=options.markdown, json_file=options.json)
     for name, mode in product(options.model or MODELS, options.mode or MODES):
-        field = contestants(name, mode, precisions, options.quick)
+        which = "small" if options.quick else options.batches
+        field = contestants(name, mode, precisions, which)
         results = harness.compete(field, rounds=rounds, seconds=seconds, limit=options.limit, patience=patience)
-        report.add(table(name, mode, results, options.quick))
+        report.add(table(name, mode, results, which))
 
 
 if __name__ == "__main__":
