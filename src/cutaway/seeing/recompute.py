@@ -114,7 +114,7 @@ def attention(inputs: Inputs) -> list[Step]:
 def position(inputs: Inputs) -> list[Step]:
     """Where a token stands, as sines and cosines."""
     place, d_model = inputs["position"], inputs["d_model"]
-    encoding: list[float] = sinusoidal(torch.tensor(place), d_model).tolist()
+    encoding: list[float] = sinusoidal(torch.tensor(place), d_model, dtype=torch.float64).tolist()
     formula = "sin(pos / 10000^(2i/D)), cos(pos / 10000^(2i/D)), …"
     lines = [write.sinusoid(f"{i + 1}", place, i, d_model, value) for i, value in enumerate(encoding)]
     return [Step("position", formula, [*encoding], lines=lines)]
