@@ -4,7 +4,7 @@ The message names the thing, the value, the rule and the way out; the command li
 """
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 
 class CutawayError(Exception):
@@ -19,6 +19,12 @@ class InputError(CutawayError, ValueError):
     """Tokens, masks or vectors that this model can't take."""
 
 
+class UnknownNameError(InputError, KeyError):
+    """A name that a trace, or another mapping, does not have."""
+
+    __str__ = Exception.__str__  # a KeyError's text would stand in quotation marks
+
+
 class CheckpointError(CutawayError):
     """A folder or file that holds no usable weights, or can't be written."""
 
@@ -26,7 +32,24 @@ class CheckpointError(CutawayError):
 def unknown(kind: str, name: str, known: Iterable[str], limit: int = 40) -> str:
     """`no preset 'bert-bsae'; did you mean 'bert-base'? (known: ...)`"""
     known = sorted(known)
-    close = difflib.get_close_matches(name, known, n=1)
-    hint = f"; did you mean '{close[0]}'?" if close else ""
+    nearest = " or ".join(f"'{each}'" for each in _nearest(name, known))
+    hint = f"; did you mean {nearest}?" if nearest else ""
     listed = ", ".join(known[:limit]) + (", …" if len(known) > limit else "")
     return f"no {kind} '{name}'{hint} (known: {listed})"
+
+
+def _nearest(name: str, known: Sequence[str]) -> list[str]:
+    """The same name in other letters, up to three that begin with it, or the one most like it; case does not count."""
+    wanted = name.lower()
+    same = [each for each in known if each.lower() == wanted]
+    longer = [each for each in known if wanted and each.lower().startswith(wanted)]
+    if same or longer:
+        return (same or longer)[:3]
+    spelled = {each.lower(): each for each in known}
+    close = difflib.get_close_matches(wanted, spelled, n=5)
+    return [spelled[each] for each in sorted(close, key=lambda each: -_alike(wanted, each))[:1]]
+
+
+def _alike(a: str, b: str) -> int:
+    """How many letters two words begin with in common."""
+    return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))

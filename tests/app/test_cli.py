@@ -8,6 +8,7 @@ import sys
 import pytest
 
 import cutaway
+from cutaway.models.presets import PRESETS
 
 
 def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -61,17 +62,34 @@ def test_models_gives_published_sizes_soon_after_torch_is_there() -> None:
         assert parameters[name] == pytest.approx(number, rel=2e-3), name
 
 
-@pytest.mark.parametrize("width", ["80", "140"])
+@pytest.mark.parametrize("width", ["30", "40", "60", "80", "140"])
 def test_models_table_fits_the_terminal(width: str) -> None:
     lines = run("models", COLUMNS=width).stdout.splitlines()
     assert max(map(len, lines)) <= int(width)
     row = next(line for line in lines if line.startswith("bert-base "))
     assert "109.5 M" in row, "a row is one line"
+    names = [line.split()[0] for line in lines[1 : 1 + len(PRESETS)]]
+    assert names == list(PRESETS), "no name is cut"
+    assert "…" not in "\n".join(lines)
+    for title, explained in (("FLOPs", "to process one token"), ("training", "3 × forward"), ("cache", "Cache in")):
+        assert (title in lines[0].split()) == (explained in " ".join(lines)), "what is explained is shown"
+
+
+def test_a_terminal_narrower_than_a_name_wraps_it_itself() -> None:
+    assert "transformer-tiny" in run("models", COLUMNS="10").stdout
+
+
+def test_an_image_has_its_own_context() -> None:
+    vit, gpt2 = json.loads(run("models", "vit-base", "gpt2", "--json").stdout)
+    assert (vit["context"], gpt2["context"]) == (197, 512)
+    assert "with 512 in context (197 for images" in " ".join(run("models", COLUMNS="80").stdout.split())
+    assert "with 197 in context, the places of an image" in " ".join(run("models", "vit-base").stdout.split())
 
 
 def test_one_model_part_by_part() -> None:
     out = run("models", "bert-base").stdout
     assert "109,482,240" in out
+    assert "\n\npart " in out, "a blank line between the two tables"
     assert "feed-forward   56,669,184" in out
 
 
@@ -86,6 +104,9 @@ def test_models_json_adds_up() -> None:
     ("arguments", "message"),
     [
         (["models", "bert-bsae"], "no preset 'bert-bsae'; did you mean 'bert-base'?"),
+        (["models", "BERT-base"], "no preset 'BERT-base'; did you mean 'bert-base'?"),
+        (["models", "bert"], "no preset 'bert'; did you mean 'bert-base' or 'bert-large' or 'bert-tiny'?"),
+        (["notes", "--jsn"], "No such option: --jsn"),
         (["models", "--context", "0"], "Invalid value for '--context'"),
         (["model"], "No such command 'model'"),
         (["models", "--jsn"], "No such option"),
@@ -100,12 +121,42 @@ def test_mistakes_are_one_clear_message_and_exit_code_2(arguments: list[str], me
     assert done.stdout == ""
 
 
-def test_a_reader_that_stops_early_is_no_error() -> None:
-    reader = subprocess.run(
-        f"{sys.executable} -m cutaway models | head -n 1", shell=True, capture_output=True, encoding="utf-8", timeout=60
+@pytest.mark.parametrize(
+    "command", ["models", "models --json", "notes", "notes --json", "notes 6", "quiz --answers", "--help"]
+)
+def test_a_reader_that_stops_early_is_no_error(command: str) -> None:
+    writer = subprocess.Popen(
+        [sys.executable, "-m", "cutaway", *command.split()], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )  # fmt: skip
-    assert reader.stderr == ""
-    assert reader.stdout.startswith("model")
+    writer.stdout.close()  # before it writes: each of them, however short, finds nobody there
+    assert writer.stderr.read() == b""
+    writer.stderr.close()
+    assert writer.wait(timeout=60) == 0
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a device that is always full")
+@pytest.mark.parametrize("command", ["models --json", "notes", "--version"])
+def test_a_full_disk_is_told_in_one_line(command: str) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "cutaway", *command.split()],
+            stdout=full, stderr=subprocess.PIPE, encoding="utf-8", timeout=60,
+        )  # fmt: skip
+    assert done.returncode == 2
+    assert done.stderr.startswith("Error: the output could not be written: No space left on device")
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_control_c_is_quiet_from_the_first_line_of_main() -> None:
+    code = """
+import sys
+from unittest import mock
+from cutaway.cli.main import main
+with mock.patch("gc.set_threshold", side_effect=KeyboardInterrupt):
+    main()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, encoding="utf-8", timeout=60)
+    assert (done.returncode, done.stderr) == (130, "")
 
 
 def test_a_terminal_without_unicode_still_works() -> None:

@@ -2,12 +2,14 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import torch
 
 from cutaway.cli import quiz as quiz_command
 from cutaway.cli.prose import paragraph
@@ -122,7 +124,7 @@ def test_every_example_can_be_shown_alone(capsys: pytest.CaptureFixture[str]) ->
     from cutaway.cli import notes  # in this process: twenty starts of torch would take a minute
 
     for number in range(1, 21):
-        notes.run(number, as_json=False)
+        notes.run(str(number), as_json=False)
         assert capsys.readouterr().out.startswith(f"Example {number}: ")
 
 
@@ -156,12 +158,58 @@ def test_a_number_that_does_not_exist(command: tuple[str, ...]) -> None:
     assert f"1 to {20 if command[0] == 'notes' else 7}" in done.stderr
 
 
-def test_a_number_that_is_none() -> None:
-    done = cutaway("notes", "x")
-    assert done.returncode == 2
-    assert "'number'" in done.stderr  # which argument, and what it should be
-    assert "valid integer" in done.stderr
-    assert "Traceback" not in done.stderr
+@pytest.mark.parametrize("text", ["x", "-1", "0", "1.5"])
+def test_a_number_that_is_none(text: str) -> None:
+    for command, what, last in (("notes", "example", 20), ("quiz", "question", 7)):
+        done = cutaway(command, text)
+        assert done.returncode == 2
+        assert done.stderr == f"Error: there is no {what} {text} in the notes; expected a number from 1 to {last}\n"
+
+
+@pytest.mark.parametrize("columns", [36, 45, 50, 60, 79])
+def test_narrow_screens_show_everything(columns: int) -> None:
+    """Values stand below each other: all marks, all numbers, and no row of a table broken."""
+    output = shown("notes", columns=columns)
+    assert "…" not in output
+    titles = re.findall(r"^ ?(\d+) ([✓✗+]) ", output, re.MULTILINE)
+    assert len(titles) == 20
+    assert [int(number) for number, mark in titles if mark == "✗"] == MISPRINTED
+    assert "   one note ✓\n" in output
+    assert "   another note ✗\n" in output
+    values = [line.split(maxsplit=1)[1] for line in output.splitlines() if line.strip().startswith("true ")]
+    assert len(values) > 25
+    assert {"[0.7311 0.2689]", "The [0.4223 0.1554 0.4223]", "[1.3415 1.1403 0.7100 1.79995]"} <= set(values)
+    one = shown("notes", "15", columns=columns)
+    assert "     3    0.1152  0.2668  0.6180    0\n" in "\n".join(line.rstrip() for line in one.splitlines()) + "\n"
+
+
+def test_marks_in_ascii() -> None:
+    environment = os.environ | {"COLUMNS": "80", "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(
+        [sys.executable, "-m", "cutaway", "notes"], capture_output=True, text=True, env=environment, timeout=120
+    )  # fmt: skip
+    marks = [line.split()[1] for line in done.stdout.splitlines() if line[:2].strip().isdigit()]
+    assert [i for i, mark in enumerate(marks, start=1) if mark == "NO"] == MISPRINTED
+    assert marks.count("ok") == 20 - len(MISPRINTED) - 1
+    assert "ok right to the digits printed, NO wrong, + not printed" in done.stdout
+
+
+@pytest.mark.parametrize("number", ["2", "3", "5"])
+def test_a_softmax_is_shown_after_what_it_is_of(number: str) -> None:
+    output = shown("notes", number)
+    assert output.index("Masked scores") < output.index("softmax(masked_scores)")
+
+
+def test_the_notes_write_the_root_as_the_notes_do() -> None:
+    output = shown("notes", "6")
+    assert "scores / √d_k" in output
+    assert "√K" not in output
+
+
+def test_sums_of_one_row_have_as_many_digits() -> None:
+    lines = [line.split(maxsplit=2)[2] for line in shown("notes", "15").splitlines() if line.startswith("   pad, ")]
+    assert len(lines) == 4
+    assert len({line.split("·")[0] for line in lines}) == 1
 
 
 # quiz
@@ -183,20 +231,35 @@ def test_wrong_answers_are_told_and_not_counted() -> None:
     assert output.endswith("Score: 4 of 7 right.\n")
 
 
-def test_nonsense_is_asked_again_but_not_for_ever_and_the_end_of_input_is_polite() -> None:
-    output = shown("quiz", stdin="perhaps\n\n abc \nE\nA C\n42\nB\n")
-    assert output.count("Please give one or more of A, B, C or D, for example A D.") == 2  # then abc, which is right
-    assert output.count("Please give one letter: A, B, C or D.") == 3
-    assert output.count("Let us go on.") == 1
-    assert "Not right: the answer is C." in output
+def test_nonsense_is_asked_again_and_the_end_of_input_is_polite() -> None:
+    output = shown("quiz", stdin="perhaps\n\n abc \nE\nA C\n42\nF\nB\n")
+    assert output.count("Please give one or more of A, B, C or D, for example A D; q stops.") == 2  # then abc: right
+    assert output.count("Please give one letter: A, B, C or D; q stops.") == 4  # then B, which is wrong
+    assert output.count("Not right: the answer is C.") == 1
     assert "You stopped here" in output
-    assert output.endswith("Score: 1 of 3 right; 4 not answered.\n")
+    assert output.endswith("Score: 1 of 2 right; 5 not answered.\n")
+
+
+@pytest.mark.parametrize("stop", ["q\n", " Q \n", "quit\n", ""])
+def test_how_to_stop_is_said_and_works(stop: str) -> None:
+    output = shown("quiz", stdin=f"abc\n{stop}")
+    assert output.startswith("Type the letter of your answer; q or Ctrl-D stops.\n")
+    assert output.endswith("You stopped here; come back any time.\nScore: 1 of 1 right; 6 not answered.\n")
 
 
 def test_no_input_at_all() -> None:
     output = shown("quiz", "4")
     assert "How wide is its output after concatenation?" in words(output)
-    assert output.endswith("Score: 0 of 0 right; 1 not answered.\n")
+    assert output.endswith("You stopped here; come back any time.\n")
+    assert "Score" not in output
+
+
+def test_a_closed_input_is_the_end_of_input() -> None:
+    done = subprocess.run(
+        f"{sys.executable} -m cutaway quiz 4 <&-", shell=True, capture_output=True, encoding="utf-8", timeout=120
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.endswith("You stopped here; come back any time.\n")
 
 
 def test_control_c_ends_the_quiz_politely(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -265,6 +328,15 @@ def test_positions_make_the_difference_in_the_demonstration() -> None:
     lines = [line for line in quiz.demonstrate(2) if "Turning" in line]
     assert "not at all" in lines[0]
     assert "by up to 0." in lines[1]
+
+
+def test_the_demonstration_of_positions_changes_positions_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With sinusoids that are 0 the two halves are the same: the words have one vector each."""
+    monkeypatch.setattr(
+        "cutaway.parts.embedding.sinusoidal", lambda positions, d, **_: torch.zeros(*positions.shape, d)
+    )
+    lines = quiz.demonstrate(2)
+    assert lines[1:4] == lines[5:8]
 
 
 def test_the_mask_makes_the_difference_in_the_demonstration() -> None:

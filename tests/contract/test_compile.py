@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import cutaway
+from cutaway.errors import InputError
 from tests.contract.test_promises import noisy, real, run
 from tests.families import FAMILIES, example_inputs, shrunk
 
@@ -46,6 +47,15 @@ def test_generated_code_agrees(name: str) -> None:
     network, inputs = noisy(shrunk(name)), example_inputs(shrunk(name))
     compiled = torch.compile(network)
     torch.testing.assert_close(real(run(compiled, inputs), inputs), real(run(network, inputs), inputs), **CLOSE)
+
+
+def test_a_trace_of_a_compiled_network_says_so() -> None:
+    network, inputs = noisy(shrunk("gpt2")), example_inputs(shrunk("gpt2"), padding=None)
+    with pytest.raises(InputError, match=r"trace the one you gave torch\.compile"):
+        cutaway.trace(torch.compile(network, backend="aot_eager"), *inputs.args)
+    network.compile(backend="aot_eager")
+    with pytest.raises(InputError, match=r"trace the one you gave torch\.compile"):
+        cutaway.trace(network, *inputs.args)
 
 
 def test_taps_are_silent_when_compiled() -> None:

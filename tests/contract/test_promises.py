@@ -6,8 +6,12 @@ hundred terms of size about 1, so they differ by some 1e-6. 2e-5 leaves room and
 
 import dataclasses
 import json
+import math
+import re
 import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -17,10 +21,21 @@ import cutaway
 from cutaway import checkpoints
 from cutaway.errors import CheckpointError, ConfigError, InputError
 from cutaway.models.build import build
-from cutaway.models.config import Config, TransformerConfig, config_from_json
+from cutaway.models.config import (
+    Classifier,
+    Config,
+    LanguageModel,
+    MaskedLanguageModel,
+    RecurrentStackConfig,
+    SentenceVector,
+    StackConfig,
+    TransformerConfig,
+    config_from_json,
+)
 from cutaway.models.network import Network
 from cutaway.parts import attention
-from cutaway.parts.cache import Cache
+from cutaway.parts.cache import Cache, Memory
+from cutaway.parts.positions import RotaryScaling
 from cutaway.parts.tap import Tap, listening, taps
 from tests import families
 from tests.families import FAMILIES, SOURCE_VOCABULARY, Inputs, example_inputs, shrunk
@@ -281,6 +296,24 @@ def test_two_threads_do_not_hear_each_other(name: str) -> None:
     assert not wrong
 
 
+def test_mistakes_with_a_trace_are_named() -> None:
+    network, tokens = build(shrunk("gpt2")), torch.zeros(1, 3, dtype=torch.long)
+    trace = cutaway.trace(network, tokens, keep="*.weights")
+    for ask in (trace.__getitem__, trace.every, trace.axes, trace.formula):
+        with pytest.raises(
+            InputError, match=r"^no value 'decoder\.blocks\.0\.self_attention\.wights'; did you mean 'deco"
+        ):
+            ask("decoder.blocks.0.self_attention.wights")
+        with pytest.raises(KeyError):
+            ask("nope")
+    assert "nope" not in trace
+    for keep in (None, 3, [None]):
+        with pytest.raises(InputError, match=r"keep is .*; give a pattern such as '\*\.weights'"):
+            cutaway.trace(network, tokens, keep=keep)
+    with pytest.raises(InputError, match=r"trace takes a network or a part of one, not 'bert-tiny' \(str\)"):
+        cutaway.trace("bert-tiny", tokens)
+
+
 def test_a_silent_tap_returns_its_argument_itself() -> None:
     value = torch.ones(2)
     assert Tap("B", "x")(value) is value
@@ -352,6 +385,193 @@ def test_wrong_masks_are_named(name: str) -> None:
         network(inputs.tokens[:, :0], *inputs.args[1:])
 
 
+@pytest.mark.parametrize("name", WITH_TEXT)
+def test_tokens_that_are_none(name: str) -> None:
+    network, inputs = build(shrunk(name)), example_inputs(shrunk(name), padding=None)
+    rest = inputs.args[1:]
+    for wrong in (inputs.tokens.tolist(), inputs.tokens.numpy(), None):
+        with pytest.raises(InputError, match=r"^tokens are .*; give a torch tensor of ids"):
+            network(wrong, *rest)
+    with pytest.raises(InputError, match=r"tokens have shape \[\]; expected \[batch, length\]"):
+        network(torch.tensor(3), *rest)
+    with pytest.raises(InputError, match="tokens have no rows; give a batch of at least one text"):
+        network(inputs.tokens[:0], *(part[:0] for part in rest))
+    with pytest.raises(InputError, match="token ids have dtype complex64; they must be whole numbers"):
+        network(inputs.tokens.to(torch.complex64), *rest)
+    with pytest.raises(InputError, match=r"the mask is \[.* \(list\); give a torch tensor of booleans"):
+        network(*inputs.args, mask=torch.ones_like(inputs.tokens, dtype=torch.bool).tolist())
+    expected = run(network, inputs)
+    for dtype in (torch.uint8, torch.int8, torch.int16, torch.int32):
+        small = dataclasses.replace(
+            inputs, tokens=inputs.tokens.to(dtype), target=None if inputs.target is None else inputs.target.to(dtype)
+        )
+        assert torch.equal(run(network, small), expected)
+
+
+def test_segments_have_the_shape_of_their_tokens() -> None:
+    network, tokens = build(shrunk("bert-tiny")), torch.zeros(3, 5, dtype=torch.long)
+    for shape in ((1, 5), (2, 3), (3,)):
+        named = re.escape(str(list(shape)))
+        with pytest.raises(InputError, match=rf"segments have shape {named}; the tokens they belong to have \[3, 5"):
+            network(tokens, segments=torch.zeros(shape, dtype=torch.long))
+    with pytest.raises(InputError, match=r"segments are .* give a torch tensor"):
+        network(tokens, segments=[0])
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_target_mask_needs_a_target(name: str) -> None:
+    network, inputs = build(shrunk(name)), example_inputs(shrunk(name), padding=None)
+    if inputs.target is None:
+        with pytest.raises(InputError, match="target_mask was given, but this model has no target"):
+            network(inputs.tokens, target_mask=torch.ones(3, 5, dtype=torch.bool))
+
+
+@pytest.mark.parametrize("name", WITH_DECODER)
+def test_rows_that_do_not_belong_together(name: str) -> None:
+    """torch reads beyond the end of an LSTM's state, or quietly spreads one row over many."""
+    network, inputs = noisy(shrunk(name)), example_inputs(shrunk(name), padding=None)
+    tokens = inputs.tokens if inputs.target is None else inputs.target
+    with torch.no_grad():
+        memory = network.encode(inputs.tokens) if inputs.target is not None else None
+        one = None if memory is None else memory.select(torch.tensor([0]))
+        if memory is not None:
+            with pytest.raises(InputError, match="3 target rows, but the memory has 1; they must be the same"):
+                network.decode(tokens, one)
+            with pytest.raises(InputError, match="1 target rows, but the memory has 3"):
+                network.decode(tokens[:1], memory)
+        for before, after in ((1, 3), (3, 1)):
+            cache = Cache()
+            memories = {1: one, 3: memory}
+            network.decode(tokens[:before, :4], memories[before], cache)
+            with pytest.raises(InputError, match=f"{after} new rows, but the cache has {before}; .* new Cache"):
+                network.decode(tokens[:after, 4:], memories[after], cache)
+
+
+@pytest.mark.parametrize("name", [name for name in WITH_DECODER if shrunk(name).encoder is not None])
+def test_memories_that_do_not_belong_here(name: str) -> None:
+    network, inputs = noisy(shrunk(name)), example_inputs(shrunk(name), padding=None)
+    with torch.no_grad():
+        memory = network.encode(inputs.tokens)
+        with pytest.raises(InputError, match=r"the memory is a Tensor; give what encode\(source\) returned"):
+            network.decode(inputs.target, memory.states)
+        with pytest.raises(InputError, match=r"the cache is a dict; give a Cache\(\)"):
+            network.decode(inputs.target, memory, {})
+        wide = dataclasses.replace(memory, states=torch.cat((memory.states, memory.states), -1))
+        with pytest.raises(InputError, match=r"the memory has shape \[3, 7, \d+\]; this decoder reads \[batch, length"):
+            network.decode(inputs.target, wide)
+        if memory.final:
+            with pytest.raises(InputError, match="the memory's last states have shapes"):
+                network.decode(inputs.target, Memory(memory.states))
+        cache = Cache()
+        network.decode(inputs.target[:, :1], memory, cache)
+        if cache.slots:
+            with pytest.raises(InputError, match="the memory has 4 tokens, but the cache was filled with one of 7"):
+                network.decode(inputs.target[:, 1:], network.encode(inputs.tokens[:, :4]), cache)
+
+
+@pytest.mark.parametrize("name", WITH_DECODER)
+def test_a_failed_cached_step_can_be_repeated(name: str) -> None:
+    """Wherever it fails: in a listener of any value, as Ctrl-C might."""
+    network, inputs = noisy(shrunk(name)), example_inputs(shrunk(name), padding=None)
+    tokens = inputs.tokens if inputs.target is None else inputs.target
+    failing = [tap for tap in taps(network) if tap.endswith((".output", ".hidden", ".logits", ".weights"))]
+
+    def fail(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with torch.no_grad():
+        memory = network.encode(inputs.tokens) if inputs.target is not None else None
+        whole = network.decode(tokens, memory)
+        for tap in failing:
+            cache, pieces = Cache(), []
+            for t in range(3):
+                with listening(network, {tap: fail}):
+                    if not tap.startswith("encoder"):
+                        with pytest.raises(KeyboardInterrupt):
+                            network.decode(tokens[:, t : t + 1], memory, cache)
+                pieces.append(network.decode(tokens[:, t : t + 1], memory, cache))
+            torch.testing.assert_close(torch.cat(pieces, 1), whole[:, :3], **CLOSE, msg=tap)
+
+
+@pytest.mark.parametrize("name", WITH_DECODER)
+def test_padding_within_a_text_changes_nothing(name: str) -> None:
+    """A prompt padded on the right and continued, step by step, is the text without the padding."""
+    network, inputs = noisy(shrunk(name)), example_inputs(shrunk(name), padding=None)
+    tokens = inputs.tokens if inputs.target is None else inputs.target
+    real_tokens = torch.tensor([[True, True, True, True], [True, True, False, False], [True, False, True, False]])
+    with torch.no_grad():
+        memory = network.encode(inputs.tokens) if inputs.target is not None else None
+        cache = Cache()
+        prompt = network.decode(tokens[:, :4], memory, cache, real_tokens)
+        steps = [network.decode(tokens[:, t : t + 1], memory, cache) for t in (4, 0, 1)]
+        padded = torch.cat((prompt, *steps), 1)
+        visible = torch.cat((real_tokens, torch.ones(3, 3, dtype=torch.bool)), 1)
+        text = torch.cat((tokens[:, :5], tokens[:, :2]), 1)
+        for row in range(3):
+            alone = None if memory is None else memory.select(torch.tensor([row]))
+            expected = network.decode(text[row : row + 1, visible[row]], alone)[0]
+            torch.testing.assert_close(padded[row][visible[row]], expected, **CLOSE)
+
+
+@pytest.mark.parametrize("name", WITH_DECODER)
+def test_a_cache_filled_in_inference_mode_serves_outside(name: str) -> None:
+    network, inputs = noisy(shrunk(name)), example_inputs(shrunk(name), padding=None)
+    tokens = inputs.tokens if inputs.target is None else inputs.target
+    cache = Cache(capacity=32)
+    with torch.inference_mode():
+        memory = network.encode(inputs.tokens) if inputs.target is not None else None
+        network.decode(tokens[:, :3], memory, cache)
+    with torch.no_grad():
+        steps = network.decode(tokens[:, 3:], memory, cache)
+        torch.testing.assert_close(steps, network.decode(tokens, memory)[:, 3:], **CLOSE)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_network_made_without_build_has_first_values(name: str) -> None:
+    config = shrunk(name)
+    if isinstance(config.head, LanguageModel):
+        config = dataclasses.replace(config, head=dataclasses.replace(config.head, tied=False, bias=True))
+    made = []
+    for fill in (7.0, math.nan):  # what the memory held before must not show
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            made.append(_on_used_memory(fill, type(build(config)), config))
+    for (parameter, one), other in zip(made[0].named_parameters(), made[1].parameters(), strict=True):
+        assert torch.equal(one, other), parameter
+
+
+def _on_used_memory(fill: float, kind: type[Network], config: Config) -> Network:
+    empty = torch.empty
+
+    def used(*args: Any, **options: Any) -> Tensor:
+        tensor = empty(*args, **options)
+        return tensor.fill_(fill) if tensor.is_floating_point() else tensor
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch, "empty", used)
+        return kind(config)
+
+
+def test_a_network_has_to_answer_all_calls() -> None:
+    with pytest.raises(TypeError, match="abstract"):
+        Network()
+
+
+@pytest.mark.parametrize("name", ["bahdanau-gru"])
+@pytest.mark.parametrize("cell", ["rnn", "gru", "lstm"])
+@pytest.mark.parametrize("padding", [None, "right", "left"])
+def test_a_trace_of_a_backward_layer_is_in_the_order_of_the_text(name: str, cell: str, padding: str | None) -> None:
+    config = shrunk(name)
+    halves = {half: dataclasses.replace(getattr(config, half), cell=cell) for half in ("encoder", "decoder")}
+    config = dataclasses.replace(config, **halves)
+    inputs = example_inputs(config, padding=padding)
+    trace = cutaway.trace(noisy(config), *inputs.args, **inputs.options)
+    visible = slice(None) if inputs.mask is None else inputs.mask
+    forwards, backwards = trace["encoder.output"].chunk(2, dim=-1)
+    torch.testing.assert_close(trace["encoder.forwards.0.hidden"][visible], forwards[visible], **CLOSE)
+    torch.testing.assert_close(trace["encoder.backwards.0.hidden"][visible], backwards[visible], **CLOSE)
+
+
 @pytest.mark.parametrize("name", ["bert-tiny", "distilbert-base", "gpt2"])
 def test_longer_than_learned_positions(name: str) -> None:
     with pytest.raises(InputError, match="14 tokens, but this model learned only 13 positions; shorten"):
@@ -413,7 +633,7 @@ def test_folders_that_are_no_model(tmp_path: Path) -> None:
         checkpoints.load(tmp_path / "nowhere")
     folder = checkpoints.save(build(shrunk("gpt2")), tmp_path / "model")
     (folder / "model.safetensors").unlink()
-    with pytest.raises(CheckpointError, match=r"but no model\.safetensors"):
+    with pytest.raises(CheckpointError, match=r"has no model\.safetensors"):
         checkpoints.load(folder)
     (folder / "config.json").write_text("{")
     with pytest.raises(CheckpointError, match="can't be read as JSON"):
@@ -441,7 +661,7 @@ def test_a_failed_save_leaves_the_old_model(tmp_path: Path, monkeypatch: pytest.
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(checkpoints.native, "save_file", full)
+    monkeypatch.setattr(checkpoints.native, "write_weights", full)
     with pytest.raises(CheckpointError, match="No space left on device"):
         checkpoints.save(noisy(shrunk("gpt2"), seed=5), folder)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model"]
@@ -467,6 +687,81 @@ def test_impossible_stacks(change: dict, message: str) -> None:
     stack = shrunk("transformer-tiny").decoder
     with pytest.raises(ConfigError, match=message):
         dataclasses.replace(stack, **change)
+
+
+def _stack(**change: object) -> StackConfig:
+    return StackConfig(**{"vocabulary": 19, "d_model": 16, "n_heads": 4, "d_ff": 20} | change)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: _stack(norm="batch"), r"StackConfig\.norm: no choice 'batch' \(known: layer, rms\)"),
+        (lambda: _stack(positions="rope"), r"StackConfig\.positions: no choice 'rope'"),
+        (lambda: _stack(positions=None), r"StackConfig\.positions is None \(NoneType\); expected 'sinusoidal' or"),
+        (lambda: _stack(norm_place="middle"), r"norm_place: no choice 'middle' \(known: post, pre\)"),
+        (lambda: _stack(activation="swish"), "activation: no choice 'swish'"),
+        (lambda: _stack(gated="no"), r"gated is 'no' \(str\); expected bool"),
+        (lambda: _stack(d_model="16"), r"d_model is '16' \(str\); expected int"),
+        (lambda: _stack(d_model=16.0), r"d_model is 16\.0 \(float\); expected int"),
+        (lambda: _stack(n_heads=True), r"n_heads is True \(bool\); expected int"),
+        (lambda: _stack(n_blocks=1.5), r"n_blocks is 1\.5 \(float\); expected int"),
+        (lambda: _stack(dropout="0.1"), r"dropout is '0\.1' \(str\); expected float"),
+        (lambda: _stack(dropout=True), r"dropout is True \(bool\); expected float"),
+        (lambda: _stack(norm_epsilon=math.nan), "norm_epsilon=nan must be a finite number"),
+        (lambda: _stack(norm_epsilon=math.inf), "norm_epsilon=inf must be a finite number"),
+        (lambda: _stack(norm_epsilon=-1.0), r"norm_epsilon=-1\.0 must be above 0"),
+        (lambda: _stack(rotary_base=math.nan), "rotary_base=nan must be a finite number"),
+        (lambda: _stack(rotary_base=1), "rotary_base=1 must be above 1"),
+        (lambda: _stack(vocabulary=0), "vocabulary=0 must be at least 1"),
+        (lambda: _stack(max_positions=0), "max_positions=0 must be at least 1"),
+        (lambda: _stack(d_head=0), "d_head=0 must be at least 1"),
+        (lambda: _stack(n_kv_heads=0), "n_kv_heads=0 must be at least 1"),
+        (lambda: _stack(n_segments=-1), "n_segments=-1 must be at least 0"),
+        (lambda: _stack(rotary_scaling=8), r"rotary_scaling is 8 \(int\); expected RotaryScaling"),
+        (lambda: RotaryScaling(factor=math.nan), "factor=nan must be a finite number"),
+        (lambda: RotaryScaling(original_positions=-1), "original_positions=-1 must be at least 1"),
+        (lambda: SentenceVector(pooling="max"), r"SentenceVector\.pooling: no choice 'max'"),
+        (lambda: Classifier(n_classes=3, pooling="cls"), r"Classifier\.pooling: no choice 'cls'"),
+        (lambda: MaskedLanguageModel(norm_epsilon=-1.0), r"norm_epsilon=-1\.0 must be above 0"),
+        (lambda: LanguageModel(tied="yes"), r"tied is 'yes' \(str\); expected bool"),
+        (lambda: TransformerConfig(decoder=_stack(), head="classifier"), r"head is 'classifier' \(str\); expected"),
+        (lambda: TransformerConfig(decoder=_stack(), head=Classifier), r"head is <class .* \(type\); expected Lang"),
+        (lambda: TransformerConfig(decoder=_stack(), initialization="zeros"), "initialization: no choice 'zeros'"),
+        (lambda: TransformerConfig(decoder="gpt2"), r"decoder is 'gpt2' \(str\); expected StackConfig"),
+        (lambda: RecurrentStackConfig(vocabulary=9, cell="GRU"), "cell: no choice 'GRU'; did you mean 'gru'"),
+        (
+            lambda: dataclasses.replace(cutaway.preset("gru-seq2seq"), attention="bahdanau"),
+            r"attention: no choice 'bahdanau' \(known: additive, dot\)",
+        ),
+        (
+            lambda: dataclasses.replace(cutaway.preset("gru-seq2seq"), head=Classifier(n_classes=3)),
+            r"RecurrentConfig\.head is Classifier\(.*; expected LanguageModel",
+        ),
+        (lambda: build(123), r"give a preset's name or a config, not 123 \(int\)"),
+        (lambda: build(None), r"give a preset's name or a config, not None"),
+        (lambda: build({}), r"give a preset's name or a config, not \{\} \(dict\)"),
+        (lambda: build(["gpt2"]), r"not \['gpt2'\] \(list\)"),
+        (lambda: cutaway.size(None), "give a preset's name or a config, not None"),
+        (lambda: cutaway.size("gpt2", context=0), "context=0 must be at least 1"),
+        (lambda: cutaway.preset(123), r"a preset's name is a string like 'gpt2', not 123 \(int\)"),
+        (lambda: cutaway.preset(["gpt2"]), r"a preset's name is a string like 'gpt2', not \['gpt2'\]"),
+        (lambda: cutaway.Transformer("gpt2"), r"Transformer takes a TransformerConfig, not 'gpt2' \(str\); see cuta"),
+        (lambda: cutaway.Transformer(shrunk("bahdanau-gru")), "Transformer takes a TransformerConfig, not Recurrent"),
+        (lambda: cutaway.Recurrent(shrunk("bert-tiny")), "Recurrent takes a RecurrentConfig, not TransformerConfig"),
+        (lambda: build("bert-tiny", seed="a"), "seed='a' must be a whole number of at most 64 bits"),
+        (lambda: build("bert-tiny", seed=1.5), r"seed=1\.5 must be a whole number"),
+        (lambda: build("bert-tiny", seed=2**70), "seed=1180591620717411303424 must be a whole number"),
+    ],
+)  # fmt: skip
+def test_a_config_made_in_python_is_checked_as_one_of_json(make: Callable[[], object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as error:
+        make()
+    assert "\n" not in str(error.value)
+
+
+def test_whole_numbers_may_stand_for_fractions() -> None:
+    assert _stack(dropout=0, rotary_base=10000) == _stack(dropout=0.0)
 
 
 @pytest.mark.parametrize(

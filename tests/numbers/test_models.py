@@ -363,6 +363,13 @@ def test_flops_of_t5_by_hand():
     assert cutaway.size(shrunk("t5-small"), context=context).flops_forward == 2 * multiplications
 
 
+def test_an_image_s_context_is_its_number_of_places():
+    config = cutaway.preset("vit-base")
+    counted = cutaway.size(config, context=7)
+    assert counted.context == 1 + (224 // 16) ** 2
+    assert counted.flops_forward == cutaway.size(config).flops_forward
+
+
 def test_flops_of_a_recurrent_language_model_by_hand():
     multiplications = 4 * 12 * (8 + 12) + 4 * 12 * (12 + 12) + 4 * 8 * (12 + 8) + 8 * 19
     assert cutaway.size(shrunk("awd-lstm")).flops_forward == 2 * multiplications

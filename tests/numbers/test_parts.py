@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from cutaway.errors import ConfigError, InputError
+from cutaway.models.build import build
 from cutaway.parts import attention as attention_file
 from cutaway.parts import masks, positions
 from cutaway.parts.attention import Attention, head_width, merge_heads, split_heads
@@ -27,7 +28,7 @@ from cutaway.parts.recurrent_attention import RecurrentAttention
 from cutaway.parts.stack import Stack
 from cutaway.parts.table import Table
 from cutaway.parts.tap import Tap, heard, listening, taps
-from tests.families import arrays, noisy
+from tests.families import arrays, noisy, shrunk
 from tests.numbers import oracle
 
 B, T, S, D, H, G, K, F = 3, 5, 7, 10, 4, 2, 6, 14  # H · K = 24 is not D
@@ -122,7 +123,7 @@ def test_cross_attention(run, mask):
 def test_rotary_grouped_attention(run, mask, scaling):
     attention = noisy(Attention(D, H, n_kv_heads=G, d_head=K, qkv_bias=False, out_bias=False, rotary=True))
     x = torch.randn(B, S, D)
-    place = positions.count(S, 0, mask, x.device)
+    place = positions.count(S, mask, x.device)
     rotation = rotary(place, K, base=100.0, scaling=scaling)
     y = run(attention, x, bias=masks.bias(S, S, x, causal=True, visible_BS=mask), rotation=rotation)
     frequencies = oracle.rotary_frequencies(K, 100.0, scaling and asdict(scaling))
@@ -137,7 +138,7 @@ def test_t5_attention(run, both_ways, mask):
     attention = noisy(Attention(D, H, d_head=K, qkv_bias=False, out_bias=False, scale_scores=False))
     relative = noisy(RelativeBias(8, 12, H, both_ways=both_ways), std=1.0)
     x = torch.randn(B, S, D)
-    bias = masks.bias(S, S, x, causal=not both_ways, visible_BS=mask, positions_1HTS=relative.between(S, S))
+    bias = masks.bias(S, S, x, causal=not both_ways, visible_BS=mask, positions_BHTS=relative.between(S, S))
     y = run(attention, x, bias=bias)
     table = arrays(relative)["weight"]
     for b in range(B):
@@ -245,6 +246,55 @@ def test_memory_is_projected_once():
     first = attention(x, memory, slot=slot)
     equal(attention(x, torch.full_like(memory, torch.nan), slot=slot), first)
     assert slot.length == S
+
+
+def test_attention_arguments_and_vectors():
+    for wrong, message in (
+        ({"n_heads": 0}, "Attention: n_heads=0 must be at least 1"),
+        ({"n_heads": -2}, "Attention: n_heads=-2 must be at least 1"),
+        ({"n_kv_heads": 0}, "Attention: n_kv_heads=0 must be at least 1"),
+        ({"d_head": 0}, "Attention: d_head=0 must be at least 1"),
+        ({"d_head": 2.0}, r"Attention: d_head is 2\.0 \(float\); expected int"),
+        ({"dropout": 2.0}, r"Attention: dropout=2\.0 must be at least 0 and below 1"),
+        ({"dropout": math.nan}, "Attention: dropout=nan must be a finite number"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            Attention(8, **{"n_heads": 4} | wrong)
+    attention = Attention(D, H, d_head=K)
+    for shape in ((T, D), (B, T, D + 1), (D,)):
+        with pytest.raises(InputError, match=rf"x has shape .*; this attention takes \[batch, length, {D}\]"):
+            attention(torch.zeros(shape))
+    with pytest.raises(InputError, match="memory has shape"):
+        attention(torch.zeros(B, T, D), torch.zeros(B, S, D + 1))
+    with pytest.raises(InputError, match=f"x has {B} rows, but the memory has 1"):
+        attention(torch.zeros(B, T, D), torch.zeros(1, S, D))
+
+
+def test_formulas_say_what_is_computed():
+    def formulas(part):
+        return {name: tap.formula for name, tap in taps(part).items()}
+
+    plain, bare = (formulas(Attention(D, H, d_head=K, qkv_bias=bias, out_bias=bias)) for bias in (True, False))
+    assert (plain["queries"], plain["keys"], plain["output"]) == (
+        "x W_Q + b_Q",
+        "x W_K + b_K",
+        "concatenated W_O + b_O",
+    )
+    assert (bare["queries"], bare["values"], bare["output"]) == ("x W_Q", "x W_V", "concatenated W_O")
+    t5 = {name: tap.formula for name, tap in taps(build(shrunk("t5-small"))).items()}
+    block = "decoder.blocks.0"
+    assert t5[f"{block}.cross_attention.keys"] == "memory W_K"
+    assert t5[f"{block}.cross_attention.queries"] == "x W_Q"
+    assert t5[f"{block}.self_attention.keys"] == "x W_K"
+    assert "position bias" in t5[f"{block}.self_attention.masked_scores"]
+    assert "position bias" not in t5[f"{block}.cross_attention.masked_scores"]
+    assert t5[f"{block}.feedforward.hidden"] == "x W₁"
+    assert t5["head.vocabulary.logits"] == "hidden / √D · tableᵀ"
+    awd = {name: tap.formula for name, tap in taps(build(shrunk("awd-lstm"))).items()}
+    assert awd["head.vocabulary.logits"] == "hidden · tableᵀ + b"
+    llama = {name: tap.formula for name, tap in taps(build(shrunk("llama-15m"))).items()}
+    assert not [name for name, formula in llama.items() if " + b" in formula and "bias" not in formula]
+    assert "running average" in formulas(BatchNorm(D))["mean"]
 
 
 def test_split_and_merge_heads_are_inverse():
@@ -426,6 +476,24 @@ def test_sinusoids_shift_by_a_rotation():
         torch.testing.assert_close(pair[:-k] @ turn.T, pair[k:], rtol=0, atol=3e-7)  # three numbers of float32
 
 
+def test_choices_of_parts_are_checked():
+    for make, message in (
+        (lambda: norm("batch", D, 1e-5), r"norm: no choice 'batch' \(known: layer, rms\)"),
+        (lambda: sinusoidal(torch.arange(3), D, layout="paper"), "sinusoidal: layout: no choice 'paper'"),
+        (lambda: FeedForward(D, D, activation="swish"), "FeedForward: activation: no choice 'swish'"),
+        (lambda: Embedding(5, D, positions="rope"), "Embedding: positions: no choice 'rope'"),
+        (lambda: Embedding(0, D), "Embedding: vocabulary=0 must be at least 1"),
+        (lambda: RecurrentLayer("GRU", D, D), "RecurrentLayer: cell: no choice 'GRU'; did you mean 'gru'"),
+        (lambda: RecurrentAttention("bahdanau", D, D), "RecurrentAttention: kind: no choice 'bahdanau'"),
+        (
+            lambda: Block(Attention(D, H, d_head=K), FeedForward(D, D), norm_place="Post"),
+            "Block: norm_place: no choice 'Post'; did you mean 'post'",
+        ),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            make()
+
+
 def test_sinusoidal_needs_an_even_width():
     with pytest.raises(InputError, match=r"so d_model=9 must be even"):
         sinusoidal(torch.arange(3), 9)
@@ -433,14 +501,12 @@ def test_sinusoidal_needs_an_even_width():
 
 def test_positions_are_counted_in_the_real_sequence():
     cpu = torch.device("cpu")
-    equal(positions.count(3, 0, None, cpu), torch.arange(3))
-    equal(positions.count(2, 5, None, cpu), torch.tensor([5, 6]))
-    equal(positions.count(3, 0, torch.tensor([[1, 1, 0]]).bool(), cpu), torch.arange(3))  # right: nothing shifts
+    equal(positions.count(3, None, cpu), torch.arange(3))
+    equal(positions.count(3, torch.tensor([[1, 1, 0]]).bool(), cpu), torch.arange(3))  # right: nothing shifts
     left = torch.tensor([[0, 0, 1, 1, 1], [1, 1, 1, 1, 1]]).bool()
-    equal(positions.count(5, 0, left, cpu), torch.tensor([[0, 0, 0, 1, 2], [0, 1, 2, 3, 4]]))
-    equal(positions.count(2, 3, left, cpu), torch.tensor([[1, 2], [3, 4]]))
+    equal(positions.count(5, left, cpu), torch.tensor([[0, 0, 0, 1, 2], [0, 1, 2, 3, 4]]))
     gap = torch.tensor([[1, 1, 0, 1], [1, 1, 1, 1]]).bool()  # a short prompt, padded right, and its first new token
-    equal(positions.count(1, 3, gap, cpu), torch.tensor([[2], [3]]))
+    equal(positions.count(4, gap, cpu), torch.tensor([[0, 1, 1, 2], [0, 1, 2, 3]]))
 
 
 def test_learned_positions():
@@ -461,6 +527,20 @@ def test_rotary(scaling):
         for h in range(H):
             close(y[b, h], oracle.rotary(double(x[b, h]), place.tolist(), frequencies), rtol=0, atol=3e-5)
             # an angle of up to 100 keeps 100 · 6e-8, times numbers up to 4
+
+
+def test_rotary_angles_are_as_exact_as_the_network():
+    """Position 3000 in float64; float32 keeps Hugging Face's angles, off by 3000 · 2⁻²³ radians."""
+    place = torch.tensor([3000, 100000])
+    exact = np.array([3000, 100000])[:, None] * 10000.0 ** (-np.arange(0, 16, 2) / 16)
+    rotation = rotary(place, 16, dtype=torch.float64)
+    np.testing.assert_allclose(rotation.cos[:, :8].numpy(), np.cos(exact), rtol=0, atol=1e-10)
+    assert rotary(place, 16).cos.dtype == rotary(place, 16, dtype=torch.bfloat16).cos.dtype == torch.float32
+    network, asked = build(shrunk("llama-15m")).double(), []
+    rotate = network.decoder.rotate
+    network.decoder.rotate = lambda place, dtype: asked.append(dtype) or rotate(place, dtype=dtype)
+    network(torch.arange(5)[None])
+    assert asked == [torch.float64]
 
 
 def test_rotary_by_row():
@@ -605,9 +685,24 @@ def test_patches_are_a_convolution():
 
 def test_patch_embedding_errors():
     embedding = PatchEmbedding(D, image_size=12, patch_size=4)
-    for shape in ((2, 3, 12, 11), (3, 12, 12), (2, 1, 12, 12)):
-        with pytest.raises(InputError, match=r"expected \[batch, 3, 12, 12\]: resize them to 12 × 12$"):
+    for shape, way_out in (
+        ((2, 3, 12, 11), "resize them to 12 × 12"), ((3, 12, 12), "give a batch, even of one image"),
+        ((2, 1, 12, 12), "give images of 3 channels, and channels before rows and columns"),
+        ((2, 12, 12, 3), "give images of 3 channels, and channels before rows and columns"),
+        ((0, 3, 12, 12), "give at least one image"),
+    ):  # fmt: skip
+        with pytest.raises(InputError, match=rf"expected \[batch, 3, 12, 12\]: {way_out}$"):
             embedding.length(torch.zeros(shape))
+    with pytest.raises(InputError, match="images have dtype uint8; this model computes in float32"):
+        embedding.length(torch.zeros(1, 3, 12, 12, dtype=torch.uint8))
+    with pytest.raises(InputError, match="images have dtype float64; this model computes in float32"):
+        embedding.length(torch.zeros(1, 3, 12, 12, dtype=torch.float64))
+    with pytest.raises(InputError, match=r"images are \[0\] \(list\); give a torch tensor"):
+        embedding.length([0])
+    with pytest.raises(ConfigError, match="PatchEmbedding: patch_size=0 must be at least 1"):
+        PatchEmbedding(D, image_size=12, patch_size=0)
+    with pytest.raises(ConfigError, match="patch_size=5 does not divide image_size=12"):
+        PatchEmbedding(D, image_size=12, patch_size=5)
     with pytest.raises(InputError, match="images have none"):
         embedding(torch.zeros(1, 3, 12, 12), torch.arange(10), 10, torch.zeros(1, 10))
 
@@ -735,6 +830,15 @@ def tiny_stack(**options):
     return Stack(Embedding(19, D), [block], causal=True, **options)
 
 
+def test_a_block_reads_a_memory_if_and_only_if_it_has_cross_attention():
+    x = torch.zeros(B, T, D)
+    plain = Block(Attention(D, H, d_head=K), FeedForward(D, D))
+    with pytest.raises(InputError, match="a memory was given, but this block has no cross-attention"):
+        plain(x, x)
+    with pytest.raises(InputError, match="has a cross-attention, which needs a memory"):
+        Block(Attention(D, H, d_head=K), FeedForward(D, D), Attention(D, H, d_head=K))(x)
+
+
 def test_stack_errors():
     with pytest.raises(InputError, match=r"^2 target rows, but the memory has 3; they must be the same$"):
         tiny_stack(cross=True)(torch.zeros(2, T).long(), Memory(torch.randn(3, S, D)))
@@ -813,6 +917,22 @@ def test_a_row_without_any_token_keeps_its_state(run, cell):
         torch.testing.assert_close(now[::2], step[::2], **SAME_SUMS)
 
 
+@pytest.mark.parametrize("cell", ["rnn", "gru", "lstm"])
+def test_states_that_do_not_fit(cell):
+    """torch's LSTM would read beyond the end of them and take the process with it."""
+    layer, n = RecurrentLayer(cell, 8, 6), 2 if cell == "lstm" else 1
+    x = torch.randn(16, 3, 8)
+    for shape in ((1, 6), (15, 6), (16, 5), (1, 16, 6)):
+        with pytest.raises(InputError, match=r"the state has shape .*, for x it must have \[16, 6\]"):
+            layer(x, (torch.zeros(shape),) * n)
+    with pytest.raises(InputError, match=f"the state has 3 parts; the state of this {cell} has {n}"):
+        layer(x, (torch.zeros(16, 6),) * 3)
+    with pytest.raises(InputError, match=r"x has shape \[16, 3, 7\]; this layer takes \[batch, length, 8\]"):
+        layer(x[..., :7])
+    with pytest.raises(InputError, match=r"the mask has shape \[1, 3\]"):
+        layer(x, mask_BT=torch.ones(1, 3, dtype=torch.bool))
+
+
 @pytest.mark.parametrize("cell", CELLS)
 def test_weight_dropout_is_drawn_once_for_all_steps(cell):
     layer = noisy(RecurrentLayer(cell, E, D, weight_dropout=0.5))
@@ -853,6 +973,16 @@ def test_padding_and_pairs():
 )
 def test_right_padded(rows, answer):
     assert masks.right_padded(torch.tensor(rows).bool()) is answer
+
+
+def test_more_queries_than_keys():
+    for make in (lambda: masks.look_ahead(5, 3), lambda: RelativeBias(8, 12, H, both_ways=False).between(5, 3)):
+        with pytest.raises(InputError, match="5 queries, but only 3 keys"):
+            make()
+
+
+def test_padding_of_lists():
+    equal(masks.padding([[1, 0]], 0), torch.tensor([[True, False]]))
 
 
 def test_look_ahead_is_right_aligned():
@@ -898,8 +1028,8 @@ def test_bias():
     assert not keys.causal
     equal(keys.dense, masks.to_bias(LEFT)[:, None, None])
 
-    equal(masks.bias(T, T, like, causal=False, positions_1HTS=relative).dense, relative)
-    both = masks.bias(T, T, like, causal=True, positions_1HTS=relative)
+    equal(masks.bias(T, T, like, causal=False, positions_BHTS=relative).dense, relative)
+    both = masks.bias(T, T, like, causal=True, positions_BHTS=relative)
     assert not both.causal
     equal(both.dense, square.dense + relative)
     assert masks.bias(T, T, like.bfloat16(), causal=True).dense.dtype == torch.bfloat16
@@ -1185,6 +1315,16 @@ def test_replacement_must_keep_the_shape():
         pytest.raises(InputError, match=expected),
     ):
         module(X)
+
+
+def test_replacement_is_a_tensor():
+    module = Double()
+    for wrong in (3, [1.0], "x"):
+        with (
+            listening(module, {"doubled": lambda *_: wrong}),  # noqa: B023
+            pytest.raises(InputError, match=r"a listener put .* in the place of 'doubled'; return a tensor, or None"),
+        ):
+            module(X)
 
 
 def test_what_is_only_shown_cannot_be_replaced():

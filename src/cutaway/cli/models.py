@@ -4,9 +4,9 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
+from cutaway.cli.prose import Screen
 from cutaway.models.config import Config
 from cutaway.models.presets import PRESETS, preset
 from cutaway.models.size import PARTS, Size, size
@@ -18,15 +18,14 @@ def run(names: list[str], context: int, as_json: bool) -> None:
     if as_json:
         print(json.dumps([_record(name, configs[name], sizes[name]) for name in sizes], indent=2))
         return
-    console = Console()
-    console.print(_table(configs, sizes, console.width))
+    console = Screen()
+    columns = _fitting(_columns(configs), sizes, console.width)
+    console.print_whole(_table(columns, sizes))
     if len(sizes) == 1:
-        console.print(_parts(next(iter(sizes.values()))))
-    console.print(
-        f"FLOPs: to process one token with {context} in context (encoder-decoders: one token on each side); "
-        "training = 3 × forward. Weights in float32, cache in bfloat16 for each decoded token.",
-        style="dim",
-    )
+        console.print()
+        console.print_whole(parts_table(next(iter(sizes.values()))))
+    if footnote := _footnote(set(columns), context, {counted.context for counted in sizes.values()}):
+        console.print(footnote, style="dim")
 
 
 def family(config: Config) -> str:
@@ -51,45 +50,78 @@ def _record(name: str, config: Config, counted: Size) -> dict[str, Any]:
     }
 
 
-def _table(configs: dict[str, Config], sizes: dict[str, Size], width: int) -> Table:
-    """A row a model; on a narrow terminal without the parts, which `cutaway models NAME` shows."""
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    columns = _columns(width >= _WIDE)
-    table.add_column("model")
-    table.add_column("family")
-    for title in columns:
-        table.add_column(title, justify="right")
-    for name, counted in sizes.items():
-        table.add_row(name, family(configs[name]), *(show(counted) for show in columns.values()))
-    return table
+Column = Callable[[str, Size], str]
+"""What a model's row shows there, from its name and its size."""
+
+_GAP = 2  # between columns
+_DROPPED = (  # on a narrow terminal, one after the other until the rest fits; `cutaway models NAME` shows the parts
+    ("embedding", "attention", "feed-fwd", "rest"), ("training FLOPs",), ("cache",), ("weights",), ("family",),
+    ("FLOPs",),
+)  # fmt: skip
 
 
-_WIDE = 118  # columns of the terminal
-
-
-def _columns(wide: bool) -> dict[str, Callable[[Size], str]]:
+def _columns(configs: dict[str, Config]) -> dict[str, Column]:
     """Title -> what stands there."""
 
-    def of(*parts: str) -> Callable[[Size], str]:
-        return lambda counted: count(sum(counted.by_part[part] for part in parts))
+    def of(*parts: str) -> Column:
+        return lambda _, counted: count(sum(counted.by_part[part] for part in parts))
 
-    by_part = {
+    return {
+        "model": lambda name, _: name,
+        "family": lambda name, _: family(configs[name]),
+        "parameters": lambda _, counted: count(counted.parameters),
         "embedding": of("embedding"),
         "attention": of("attention", "cross-attention"),
         "feed-fwd": of("feed-forward"),
         "rest": of("recurrent", "norm", "head"),
-    }
-    return {
-        "parameters": lambda counted: count(counted.parameters),
-        **(by_part if wide else {}),
-        "forward": lambda counted: f"{short(counted.flops_forward)}F",
-        **({"training": lambda counted: f"{short(counted.flops_training)}F"} if wide else {}),
-        "weights": lambda counted: f"{short(counted.weight_bytes())}B",
-        "cache": lambda counted: f"{short(counted.kv_cache_bytes())}B" if counted.kv_cache_floats else "–",
+        "FLOPs": lambda _, counted: short(counted.flops_forward),
+        "training FLOPs": lambda _, counted: short(counted.flops_training),
+        "weights": lambda _, counted: f"{short(counted.weight_bytes())}B",
+        "cache": lambda _, counted: f"{short(counted.kv_cache_bytes())}B" if counted.kv_cache_floats else "–",
     }
 
 
-def _parts(counted: Size) -> Table:
+def _fitting(columns: dict[str, Column], sizes: dict[str, Size], width: int) -> dict[str, Column]:
+    """The columns for which there is room: none is cut, names least of all."""
+    widths = {
+        title: _GAP + max(len(title), *(len(show(name, counted)) for name, counted in sizes.items()))
+        for title, show in columns.items()
+    }
+    for titles in _DROPPED:
+        if sum(widths.values()) - _GAP > width:
+            widths = {title: n for title, n in widths.items() if title not in titles}
+    return {title: columns[title] for title in widths}
+
+
+def _table(columns: dict[str, Column], sizes: dict[str, Size]) -> Table:
+    """A row a model."""
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for title in columns:
+        table.add_column(title, justify="left" if title in ("model", "family") else "right", no_wrap=True)
+    for name, counted in sizes.items():
+        table.add_row(*(show(name, counted) for show in columns.values()))
+    return table
+
+
+def _footnote(titles: set[str], context: int, contexts: set[int]) -> str:
+    """What the columns that are shown mean. `contexts`: those counted with; images have their own."""
+    notes = []
+    if "FLOPs" in titles:
+        images = ", ".join(map(str, sorted(contexts - {context})))
+        text = f"{context} in context" if context in contexts else f"{images} in context, the places of an image"
+        also = f" ({images} for images: all their places)" if images and context in contexts else ""
+        notes.append(f"FLOPs: to process one token with {text}{also}; encoder-decoders: one token on each side.")
+    if "training FLOPs" in titles:
+        notes.append("Training = 3 × forward.")
+    if "weights" in titles:
+        notes.append("Weights in float32.")
+    if "cache" in titles:
+        notes.append("Cache in bfloat16, for each decoded token.")
+    return " ".join(notes)
+
+
+def parts_table(counted: Size) -> Table:
+    """Parameters by part, and their share."""
     table = Table(box=None, header_style="bold", pad_edge=False)
     table.add_column("part")
     table.add_column("parameters", justify="right")

@@ -4,72 +4,78 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from rich.console import Console, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from cutaway.cli.prose import paragraph, say
+from cutaway.cli.prose import Screen, chosen_number, paragraph, say
 from cutaway.seeing import notes
 from cutaway.seeing.arithmetic import number as written
 from cutaway.seeing.notes import Worked, agrees, true_value
 from cutaway.seeing.recompute import Step
 
 RIGHT, WRONG, ABSENT = Text("✓", "green"), Text("✗", "bold red"), Text("+", "cyan")
+_IN_ASCII = {"✓": "ok", "✗": "NO"}
 _MARGIN, _LABEL, _MARK, _PRINTED, _TRUE = 3, 12, 1, 29, 32  # with a space between them: 80 columns
+_SIDE_BY_SIDE = _MARGIN + _LABEL + _MARK + _PRINTED + _TRUE + 3  # on less, values stand below each other
 _VERDICT = _LABEL + _MARK + _PRINTED + _TRUE + 3
 _BESIDE = 130  # from this width on, reasons stand beside the numbers instead of below
 
 
-def run(number: int | None, as_json: bool) -> None:
+def run(text: str | None, as_json: bool) -> None:
+    number = chosen_number(text, len(notes.data()["examples"]), "example")
     chosen = notes.examples() if number is None else [notes.example(number)]
     if as_json:
         records = [notes.to_json(worked) for worked in chosen]
         what = {"examples": records} if number is None else records[0]
         print(json.dumps(what, indent=2, ensure_ascii=False, allow_nan=False))  # -∞ is the string "-inf"
         return
-    console = Console(highlight=False, markup=False)
+    console = Screen()
     if number is None:
         _show_all(console, chosen)
     else:
         _show_one(console, chosen[0])
 
 
-def _show_all(console: Console, chosen: Sequence[Worked]) -> None:
+def _show_all(console: Screen, chosen: Sequence[Worked]) -> None:
     console.print("The lecture notes, recomputed", style="bold")
     console.print()
-    _indented(console, _grid([_HEADER]))
+    if console.width >= _SIDE_BY_SIDE:
+        _indented(console, _grid(console, [_HEADER]))
     for worked in chosen:
-        console.print(Text.assemble(f"{worked.number:2} ", _mark(worked), " ", (worked.title, "bold")))
-        verdict, reason = _grid(_verdict(worked)), worked.reason or ""
+        title = Text.assemble(f"{worked.number:2} ", _shown(console, _mark(worked)), " ", (worked.title, "bold"))
+        console.print(title)
+        verdict, reason = _grid(console, _verdict(worked)), worked.reason or ""
         if console.width >= _BESIDE:
             both = Table.grid(padding=(0, 2, 0, 0))
             both.add_column(width=_VERDICT)
             both.add_row(verdict, Text(paragraph(reason, console.width - _MARGIN - _VERDICT - 2), "italic"))
             _indented(console, both)
         else:
-            _indented(console, verdict)
+            _compare(console, worked)
             if reason:
                 say(console, reason, indent=5, style="italic")
         console.print()
     wrong = [str(worked.number) for worked in chosen if worked.differs]
     console.print(f"{len(wrong)} of {len(chosen)} examples are misprinted: {', '.join(wrong)}.", style="bold")
-    console.print("✓ right to the digits printed, ✗ wrong, + not printed", style="dim")
+    right, wrong_mark = (_shown(console, mark).plain for mark in (RIGHT, WRONG))
+    console.print(f"{right} right to the digits printed, {wrong_mark} wrong, + not printed", style="dim")
     console.print(f"`cutaway notes {wrong[0]}` shows example {wrong[0]} step by step.", style="dim")
 
 
-def _show_one(console: Console, worked: Worked) -> None:
+def _show_one(console: Screen, worked: Worked) -> None:
     console.print(Text.assemble((f"Example {worked.number}: {worked.title}", "bold"), (f"   {worked.topic}", "dim")))
     console.print()
     for i, step in enumerate(worked.steps, start=1):
         console.print(Text.assemble((f"{i:2} {_words(step.name)}", "bold"), (f"   {step.formula}", "cyan")))
-        _indented(console, _table(step), left=5)
+        console.print_whole(Padding(_table(step), (0, 0, 0, 5), expand=False))
         for remark in (line.text for line in step.lines if not line.of):
             say(console, remark, indent=_MARGIN, style="italic")
         _indented(console, _sums(step))
         console.print()
-    _indented(console, _grid([_HEADER]))
-    _indented(console, _grid(_verdict(worked)))
+    if console.width >= _SIDE_BY_SIDE:
+        _indented(console, _grid(console, [_HEADER]))
+    _compare(console, worked)
     for title, text in (("What went wrong", worked.reason), ("Remark", worked.remark)):
         if text is not None:
             console.print()
@@ -77,16 +83,36 @@ def _show_one(console: Console, worked: Worked) -> None:
             say(console, text, indent=_MARGIN)
 
 
-def _indented(console: Console, table: Table, left: int = _MARGIN) -> None:
+def _compare(console: Screen, worked: Worked) -> None:
+    """What is printed beside what is true; below each other where there is no room, so that no row is broken."""
+    if console.width >= _SIDE_BY_SIDE:
+        _indented(console, _grid(console, _verdict(worked)))
+        return
+    rows = list(_verdict(worked))
+    for label, mark, printed, true in rows:
+        if label or len(rows) > 1:  # else the mark stands in the title
+            console.print(Text.assemble(" " * _MARGIN, (f"{label} " if label else "", "dim"), _shown(console, mark)))
+        for name, value in (("printed", printed), ("true", true)):
+            for i, line in enumerate(value.split("\n")):
+                head = (f"{'' if i else name:{len('printed')}} ", "dim")
+                console.print(Text.assemble(" " * (_MARGIN + 2), head, line), soft_wrap=True)
+
+
+def _indented(console: Screen, table: Table, left: int = _MARGIN) -> None:
     console.print(Padding(table, (0, 0, 0, left), expand=False))
+
+
+def _shown(console: Screen, mark: Text) -> Text:
+    """A mark, in letters that the terminal has."""
+    return mark if console.can_show(mark.plain) else Text(_IN_ASCII[mark.plain], mark.style)
 
 
 def _mark(worked: Worked) -> Text:
     return WRONG if worked.differs else RIGHT if worked.printings else ABSENT
 
 
-Row = tuple[RenderableType, RenderableType, RenderableType, RenderableType]
-_HEADER: Row = ("", "", Text("the notes print", "dim"), Text("true", "dim"))
+Row = tuple[str, Text, Text, Text]
+_HEADER: Row = ("", Text(), Text("the notes print", "dim"), Text("true", "dim"))
 
 
 def _verdict(worked: Worked) -> Iterator[Row]:
@@ -107,17 +133,17 @@ def _verdict(worked: Worked) -> Iterator[Row]:
     for name, value in worked.result.items():
         if name not in printed:
             by_row = zip(worked.step(name).rows, value, strict=True) if isinstance(value, list) else [(name, value)]
-            yield from ((label, ABSENT, "–", _value(item, ())) for label, item in by_row)
+            yield from ((label, ABSENT, Text("–"), _value(item, ())) for label, item in by_row)
 
 
-def _grid(rows: Iterable[Row]) -> Table:
+def _grid(console: Screen, rows: Iterable[Row]) -> Table:
     """Which printing, right or wrong, what is printed, what is true."""
     grid = Table.grid(padding=(0, 1, 0, 0))
     grid.add_column(width=_LABEL, style="dim")
-    grid.add_column(width=_MARK)
+    grid.add_column(width=max(len(_shown(console, mark).plain) for mark in (RIGHT, WRONG)))
     grid.add_column(width=_PRINTED)
-    for row in rows:
-        grid.add_row(*row)
+    for label, mark, printed, true in rows:
+        grid.add_row(label, _shown(console, mark), printed, true)
     return grid
 
 

@@ -3,10 +3,46 @@
 import re
 import textwrap
 
-from rich.console import Console
+from rich.console import Console, RenderableType
+
+from cutaway.errors import InputError
 
 WIDEST = 100
 _HELD = "\u00a0"  # a space that textwrap does not break at
+
+
+class Screen(Console):
+    """A console that leaves a reader's early end (`| head`) to main(), which calls it no error."""
+
+    def __init__(self) -> None:
+        super().__init__(highlight=False, markup=False)
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+    def print_whole(self, table: RenderableType) -> None:
+        """Prints a table of which nothing is cut; a row that is too long for it the terminal wraps."""
+        width = self.width
+        self.width = max(width, self.measure(table, options=self.options.update(max_width=10_000)).maximum)
+        self.print(table, crop=False)
+        self.width = width
+
+    def can_show(self, text: str) -> bool:
+        """Whether the terminal has these letters."""
+        try:
+            text.encode(self.encoding)
+        except (UnicodeEncodeError, LookupError):
+            return False
+        return True
+
+
+def chosen_number(text: str | None, last: int, what: str) -> int | None:
+    """The number of an example or a question, as it was typed."""
+    if text is None:
+        return None
+    if not text.isdecimal() or not 1 <= int(text) <= last:
+        raise InputError(f"there is no {what} {text} in the notes; expected a number from 1 to {last}")
+    return int(text)
 
 
 def paragraph(text: str, width: int, *, indent: int = 0, hanging: int = 0) -> str:

@@ -7,20 +7,22 @@ from dataclasses import asdict
 
 from rich.console import Console
 
-from cutaway.cli.prose import say
+from cutaway.cli.prose import Screen, chosen_number, say
 from cutaway.seeing import quiz
 from cutaway.seeing.quiz import Question
 
-_TRIES = 3  # to give an answer that is one; then the quiz goes on
+_STOP = {"q", "quit"}
 
 
-def run(number: int | None, answers: bool, as_json: bool) -> None:
-    chosen = quiz.questions() if number is None else [quiz.question(number)]
+def run(text: str | None, answers: bool, as_json: bool) -> None:
+    every = quiz.questions()
+    number = chosen_number(text, len(every), "question")
+    chosen = every if number is None else [quiz.question(number)]
     if as_json:
         records = [asdict(question) | {"demonstration": quiz.demonstrate(question.number)} for question in chosen]
         print(json.dumps({"questions": records} if number is None else records[0], indent=2, ensure_ascii=False))
         return
-    console = Console(highlight=False, markup=False)
+    console = Screen()
     if answers:
         for question in chosen:
             _show(console, question)
@@ -32,6 +34,8 @@ def run(number: int | None, answers: bool, as_json: bool) -> None:
 
 def _ask_all(console: Console, chosen: Sequence[Question]) -> None:
     n_right = n_asked = 0
+    console.print("Type the letter of your answer; q or Ctrl-D stops.", style="dim")
+    console.print()
     try:
         for question in chosen:
             _show(console, question)
@@ -47,24 +51,28 @@ def _ask_all(console: Console, chosen: Sequence[Question]) -> None:
         console.print()
         console.print("You stopped here; come back any time.")
     left = len(chosen) - n_asked
+    if n_asked == 0:
+        return
     console.print(f"Score: {n_right} of {n_asked} right{f'; {left} not answered' if left else ''}.", style="bold")
 
 
 def _ask(console: Console, question: Question) -> set[str]:
-    """The letters chosen; none after a few answers that are not letters of this question."""
+    """The letters chosen. What is no answer to this question is asked again; q is as good as the end of input."""
     letters = _listed(list(question.options), "or")
     several = len(question.answers) > 1
     wanted = f"one or more of {letters}, for example A D" if several else f"one letter: {letters}"
-    for _ in range(_TRIES):
+    while True:
+        if sys.stdin is None:  # closed: `cutaway quiz <&-`
+            raise EOFError
         line = input(f"Your answer ({'all that are true' if several else letters}): ")
         if not sys.stdin.isatty():
             console.print(line)  # a terminal shows what is typed; a transcript should too
+        if line.strip().lower() in _STOP:
+            raise EOFError
         answer = parse(line, question)
         if answer is not None:
             return answer
-        console.print(f"Please give {wanted}.")
-    console.print("Let us go on.")
-    return set()
+        console.print(f"Please give {wanted}; q stops.")
 
 
 def parse(line: str, question: Question) -> set[str] | None:

@@ -3,17 +3,18 @@
 import torch
 from torch import nn
 
+from cutaway.errors import ConfigError
 from cutaway.models.config import Config, TransformerConfig
 from cutaway.models.init import initialize
 from cutaway.models.network import Network
-from cutaway.models.presets import preset
+from cutaway.models.presets import resolve
 from cutaway.models.recurrent import Recurrent
 from cutaway.models.transformer import Transformer
 
 
 def outline(config: Config | str) -> Network:
     """The network without its numbers: shapes only, on torch's meta device. A 7B model takes no memory."""
-    config = preset(config) if isinstance(config, str) else config
+    config = resolve(config)
     with torch.device("meta"):
         return Transformer(config) if isinstance(config, TransformerConfig) else Recurrent(config)
 
@@ -29,4 +30,6 @@ def empty(config: Config | str) -> Network:
 
 def build(config: Config | str, seed: int = 0) -> Network:
     """A network with its first weights, as its paper draws them; in evaluation mode until `.train()`."""
+    if type(seed) is not int or not -(2**63) <= seed < 2**64:  # before memory is taken
+        raise ConfigError(f"seed={seed!r} must be a whole number of at most 64 bits")
     return initialize(empty(config), seed)

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
 from cutaway import schema
+from cutaway.checks import AboveOne, Count, Positive, Probability, Size, check_fields
 from cutaway.errors import ConfigError
 from cutaway.parts.attention import head_width
 from cutaway.parts.block import NormPlace
@@ -15,85 +16,66 @@ from cutaway.parts.recurrent import CellKind
 from cutaway.parts.recurrent_attention import RecurrentAttentionKind
 
 
-def _require(where: object, **numbers: float) -> None:
-    """Sizes are at least 1."""
-    for name, number in numbers.items():
-        if number < 1:
-            raise ConfigError(f"{type(where).__name__}: {name}={number} must be at least 1")
-
-
-def _require_probability(where: object, **numbers: float) -> None:
-    for name, number in numbers.items():
-        if not 0.0 <= number < 1.0:
-            raise ConfigError(f"{type(where).__name__}: {name}={number} must be at least 0 and below 1")
-
-
 @dataclass(frozen=True, kw_only=True)
 class PatchConfig:
     """How an image becomes a sequence (ViT)."""
 
-    image_size: int = 224
-    patch_size: int = 16
-    channels: int = 3
+    image_size: Size = 224
+    patch_size: Size = 16
+    channels: Size = 3
 
     def __post_init__(self) -> None:
-        _require(self, image_size=self.image_size, patch_size=self.patch_size, channels=self.channels)
+        check_fields(self)
         if self.image_size % self.patch_size:
             raise ConfigError(
                 f"patch_size={self.patch_size} does not divide image_size={self.image_size}: patches must tile it"
             )
+
+    @property
+    def n_positions(self) -> int:
+        """The patches, and the class token in front of them."""
+        return 1 + (self.image_size // self.patch_size) ** 2
 
 
 @dataclass(frozen=True, kw_only=True)
 class StackConfig:
     """An encoder or a decoder. Exactly one of `vocabulary` (text) and `patches` (images) is given."""
 
-    vocabulary: int | None = None
+    vocabulary: Size | None = None
     patches: PatchConfig | None = None
-    n_blocks: int = 6
-    d_model: int = 512
-    n_heads: int = 8
-    n_kv_heads: int | None = None  # None: as many as n_heads; fewer: grouped queries
-    d_head: int | None = None  # None: d_model / n_heads
-    d_ff: int = 2048
+    n_blocks: Size = 6
+    d_model: Size = 512
+    n_heads: Size = 8
+    n_kv_heads: Size | None = None  # None: as many as n_heads; fewer: grouped queries
+    d_head: Size | None = None  # None: d_model / n_heads
+    d_ff: Size = 2048
     activation: Activation = "relu"
     gated: bool = False
     norm: NormKind = "layer"
     norm_place: NormPlace = "post"
-    norm_epsilon: float = 1e-5
+    norm_epsilon: Positive = 1e-5
     positions: Positions = "sinusoidal"
-    max_positions: int | None = None  # learned: how many there are; else how many it was trained on, no limit
-    rotary_base: float = 10000.0
+    max_positions: Size | None = None  # learned: how many there are; else how many it was trained on, no limit
+    rotary_base: AboveOne = 10000.0
     rotary_scaling: RotaryScaling | None = None
-    t5_buckets: int = 32
-    t5_max_distance: int = 128
-    n_segments: int = 0
+    t5_buckets: Size = 32
+    t5_max_distance: Size = 128
+    n_segments: Count = 0
     scale_embedding: bool = True  # by √d_model
     norm_embedding: bool = False
     scale_scores: bool = True  # by 1/√d_head
     qkv_bias: bool = True
     out_bias: bool = True
     ff_bias: bool = True
-    dropout: float = 0.1  # of the embedding and of each sublayer's output
-    attention_dropout: float = 0.0
-    ff_dropout: float = 0.0
+    dropout: Probability = 0.1  # of the embedding and of each sublayer's output
+    attention_dropout: Probability = 0.0
+    ff_dropout: Probability = 0.0
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if (self.vocabulary is None) == (self.patches is None):
             raise ConfigError(
                 "a stack reads either text (vocabulary=…) or images (patches=…): give exactly one of them"
-            )
-        _require(
-            self, vocabulary=self.vocabulary or 1, n_blocks=self.n_blocks, d_model=self.d_model, n_heads=self.n_heads,
-            n_kv_heads=self.kv_heads, d_head=self.d_head or 1, d_ff=self.d_ff, max_positions=self.max_positions or 1,
-            t5_buckets=self.t5_buckets,
-        )  # fmt: skip
-        _require_probability(
-            self, dropout=self.dropout, attention_dropout=self.attention_dropout, ff_dropout=self.ff_dropout
-        )  # fmt: skip
-        if self.norm_epsilon <= 0 or self.rotary_base <= 1:
-            raise ConfigError(
-                f"norm_epsilon={self.norm_epsilon} must be above 0 and rotary_base={self.rotary_base} above 1"
             )
         width = self.head_width
         if self.n_heads % self.kv_heads:
@@ -133,6 +115,9 @@ class LanguageModel:
     bias: bool = False
     scaled: bool = False  # hidden · d_model^-½ first: the first T5, which ties without scaling its embedding
 
+    def __post_init__(self) -> None:
+        check_fields(self)
+
 
 @dataclass(frozen=True, kw_only=True)
 class MaskedLanguageModel:
@@ -141,7 +126,10 @@ class MaskedLanguageModel:
     kind: ClassVar[str] = "masked_language_model"
     tied: bool = True
     activation: Activation = "gelu"
-    norm_epsilon: float = 1e-12
+    norm_epsilon: Positive = 1e-12
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,15 +137,14 @@ class Classifier:
     """One of `n_classes`: pool the tokens, a dense layer if `hidden` names its activation, then a linear layer."""
 
     kind: ClassVar[str] = "classifier"
-    n_classes: int
+    n_classes: Size
     pooling: Pooling = "first"
     hidden: Activation | None = None  # tanh: BERT's pooler; relu: DistilBERT
     bias: bool = True
-    dropout: float = 0.0
+    dropout: Probability = 0.0
 
     def __post_init__(self) -> None:
-        _require(self, n_classes=self.n_classes)
-        _require_probability(self, dropout=self.dropout)
+        check_fields(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,6 +162,9 @@ class SentenceVector:
     pooling: Pooling = "mean"
     hidden: Activation | None = None
     normalized: bool = False
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
 
 Head = LanguageModel | MaskedLanguageModel | Classifier | AnswerSpan | SentenceVector
@@ -195,6 +185,7 @@ class TransformerConfig:
     initialization: Initialization = "xavier"
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if self.encoder is None and self.decoder is None:
             raise ConfigError("a Transformer has an encoder, a decoder or both; the config gives neither")
         if self.decoder is not None and self.decoder.vocabulary is None:
@@ -234,20 +225,17 @@ class TransformerConfig:
 class RecurrentStackConfig:
     """N recurrent layers over an embedding."""
 
-    vocabulary: int
+    vocabulary: Size
     cell: CellKind = "gru"
-    n_layers: int = 2
-    d_model: int = 256  # width of the embedding
-    d_hidden: int = 512
+    n_layers: Size = 2
+    d_model: Size = 256  # width of the embedding
+    d_hidden: Size = 512
     bidirectional: bool = False
-    dropout: float = 0.2  # of the embedding and between layers
-    weight_dropout: float = 0.0  # of the hidden-to-hidden weights
+    dropout: Probability = 0.2  # of the embedding and between layers
+    weight_dropout: Probability = 0.0  # of the hidden-to-hidden weights
 
     def __post_init__(self) -> None:
-        _require(
-            self, vocabulary=self.vocabulary, n_layers=self.n_layers, d_model=self.d_model, d_hidden=self.d_hidden
-        )  # fmt: skip
-        _require_probability(self, dropout=self.dropout, weight_dropout=self.weight_dropout)
+        check_fields(self)
 
     @property
     def d_output(self) -> int:
@@ -266,6 +254,7 @@ class RecurrentConfig:
     share_embeddings: bool = False
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if self.decoder.bidirectional:
             raise ConfigError("a decoder can't be bidirectional: it would read the words it has yet to say")
         if self.attention is not None and self.encoder is None:

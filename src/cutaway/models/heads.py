@@ -15,17 +15,21 @@ from cutaway.parts.tap import Tap, heard
 
 
 class Vocabulary(nn.Module):
-    """logits_BTV = hidden_BTD · tableᵀ [+ b]: the last linear layer (§3.4), with the embedding's table or its own."""
+    """logits_BTV = hidden_BTD [/ √D] · tableᵀ [+ b]: the last layer (§3.4), by the embedding's table or its own."""
 
-    def __init__(self, d_model: int, n_words: int, *, tied: bool, bias: bool) -> None:
+    def __init__(self, d_model: int, n_words: int, *, tied: bool, bias: bool, scaled: bool = False) -> None:
         super().__init__()
+        self.scale = d_model**-0.5 if scaled else 1.0
         self.weight = None if tied else nn.Parameter(torch.empty(n_words, d_model))
+        if self.weight is not None and not self.weight.is_meta:  # see Table
+            nn.init.normal_(self.weight, std=d_model**-0.5)
         self.bias = nn.Parameter(torch.zeros(n_words)) if bias else None
-        self.logits = Tap("BTV", "hidden · tableᵀ")
+        self.logits = Tap("BTV", f"hidden{' / √D' if scaled else ''} · tableᵀ{' + b' if bias else ''}")
         self.probabilities = Tap("BTV", "softmax(logits)", replaceable=False)
 
     def forward(self, hidden_BTD: Tensor, table_VD: Tensor) -> Tensor:
         weight_VD = table_VD if self.weight is None else self.weight
+        hidden_BTD = hidden_BTD * self.scale if self.scale != 1.0 else hidden_BTD
         logits_BTV = self.logits(F.linear(hidden_BTD, weight_VD, self.bias))
         if heard(self.probabilities):
             self.probabilities(logits_BTV.softmax(-1, dtype=torch.float32))
@@ -37,11 +41,10 @@ class LanguageModelHead(nn.Module):
 
     def __init__(self, config: c.LanguageModel, d_model: int, n_words: int) -> None:
         super().__init__()
-        self.scale = d_model**-0.5 if config.scaled else 1.0
-        self.vocabulary = Vocabulary(d_model, n_words, tied=config.tied, bias=config.bias)
+        self.vocabulary = Vocabulary(d_model, n_words, tied=config.tied, bias=config.bias, scaled=config.scaled)
 
     def forward(self, hidden_BTD: Tensor, mask_BT: Tensor | None, table_VD: Tensor) -> Tensor:
-        return self.vocabulary(hidden_BTD * self.scale if self.scale != 1.0 else hidden_BTD, table_VD)
+        return self.vocabulary(hidden_BTD, table_VD)
 
 
 class MaskedLanguageModelHead(nn.Module):
@@ -97,7 +100,7 @@ class ClassifierHead(nn.Module):
         self.pool = Pool(config.pooling, config.hidden, d_model)
         self.dropout = Dropout(config.dropout)
         self.classes = nn.Linear(d_model, config.n_classes, bias=config.bias)
-        self.logits = Tap("BC", "pooled W + b")
+        self.logits = Tap("BC", "pooled W + b" if config.bias else "pooled W")
 
     def forward(self, hidden_BTD: Tensor, mask_BT: Tensor | None, table_VD: Tensor | None) -> Tensor:
         return self.logits(self.classes(self.dropout(self.pool(hidden_BTD, mask_BT))))

@@ -1,6 +1,6 @@
 """The calls every model answers, whichever half it has and however it is built."""
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 
 from torch import Tensor, nn
 
@@ -9,7 +9,7 @@ from cutaway.models.config import Config
 from cutaway.parts.cache import Cache, Memory
 
 
-class Network(nn.Module):
+class Network(nn.Module, ABC):
     """encode(source) -> memory; decode(target, memory) -> logits. A model with one half answers one of the two.
 
     `network(tokens)` runs whichever halves there are: `network(source, target)` with both. Search, training and tracing
@@ -43,8 +43,18 @@ class Network(nn.Module):
     def decode(
         self, tokens: Tensor, memory: Memory | None = None, cache: Cache | None = None, mask: Tensor | None = None
     ) -> Tensor:
-        """tokens [B, T] -> logits [B, T, V]. With a cache, give only the tokens that are new since the last call."""
-        return self.read(self.decode_hidden(tokens, memory, cache, mask), mask)
+        """tokens [B, T] -> logits [B, T, V]. With a cache, give only the tokens that are new since the last call.
+
+        A step that fails (a listener raised, somebody pressed Ctrl-C) leaves the cache as it was: it can be repeated.
+        """
+        if not isinstance(cache, Cache):
+            return self.read(self.decode_hidden(tokens, memory, cache, mask), mask)
+        before = cache.length, cache.mask, cache.state
+        try:
+            return self.read(self.decode_hidden(tokens, memory, cache, mask), mask)
+        except BaseException:
+            cache.length, cache.mask, cache.state = before
+            raise
 
     def hidden(
         self,
@@ -60,6 +70,8 @@ class Network(nn.Module):
             raise InputError("an encoder-decoder needs two inputs: network(source, target)")
         if target is not None and not (self.has_encoder and self.has_decoder):
             raise InputError("this model has only one half, so it takes one input: network(tokens)")
+        if target is None and target_mask is not None:
+            raise InputError("target_mask was given, but this model has no target; its mask is mask=…")
         if not self.has_encoder:
             if segments is not None:
                 raise InputError("segments were given, but a decoder has none; leave them out")
@@ -83,10 +95,14 @@ class Network(nn.Module):
         hidden_BTD = self.hidden(tokens, target, mask=mask, target_mask=target_mask, segments=segments)
         return self.read(hidden_BTD, mask if target is None else target_mask)
 
-    def _check_memory(self, memory: Memory | None) -> None:
+    def _check_memory(self, memory: Memory | None, cache: Cache | None) -> None:
         if not self.has_decoder:
             raise InputError("this model has no decoder: encode() its input")
         if self.has_encoder and memory is None:
             raise InputError("this decoder reads an encoder's output: give memory=encode(source)")
         if not self.has_encoder and memory is not None:
             raise InputError("this model has no encoder, so its decoder takes no memory")
+        if memory is not None and not isinstance(memory, Memory):
+            raise InputError(f"the memory is a {type(memory).__name__}; give what encode(source) returned, a Memory")
+        if cache is not None and not isinstance(cache, Cache):
+            raise InputError(f"the cache is a {type(cache).__name__}; give a Cache() of cutaway.parts.cache")

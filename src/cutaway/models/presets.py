@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 
+from cutaway.checks import named
 from cutaway.errors import ConfigError, unknown
 from cutaway.models.config import (
     Classifier,
@@ -136,6 +137,17 @@ PRESETS: dict[str, Callable[[], Config]] = {
 
 def preset(name: str) -> Config:
     """The config of a known model; change it with `dataclasses.replace`."""
+    if not isinstance(name, str):
+        raise ConfigError(f"a preset's name is a string like 'gpt2', not {named(name)}; `cutaway models` lists them")
     if name not in PRESETS:
         raise ConfigError(unknown("preset", name, PRESETS))
     return PRESETS[name]()
+
+
+def resolve(config: Config | str) -> Config:
+    """A config as it is, or the preset of that name."""
+    if isinstance(config, str):
+        return preset(config)
+    if not isinstance(config, Config):
+        raise ConfigError(f"give a preset's name or a config, not {named(config)}; `cutaway models` lists the names")
+    return config

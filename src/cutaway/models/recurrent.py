@@ -10,7 +10,8 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from cutaway.errors import InputError
+from cutaway.checks import named
+from cutaway.errors import ConfigError, InputError
 from cutaway.models.config import RecurrentConfig, RecurrentStackConfig
 from cutaway.models.heads import LanguageModelHead
 from cutaway.models.network import Network
@@ -165,10 +166,15 @@ class RecurrentDecoder(nn.Module):
 
 
 class Recurrent(Network):
-    """The calls of a Transformer, by recurrence."""
+    """The calls of a Transformer, by recurrence.
+
+    Its first weights are torch's defaults; `cutaway.build` draws them as the model's paper does.
+    """
 
     def __init__(self, config: RecurrentConfig) -> None:
         super().__init__()
+        if not isinstance(config, RecurrentConfig):
+            raise ConfigError(f"Recurrent takes a RecurrentConfig, not {named(config)}; see cutaway.build")
         self.config: RecurrentConfig = config
         self.encoder = (
             None if config.encoder is None else RecurrentEncoder(config.encoder, attended=config.attention is not None)
@@ -183,6 +189,7 @@ class Recurrent(Network):
             raise InputError("this model has no encoder: decode() its tokens")
         if segments is not None:
             raise InputError("segments were given, but a recurrent model has none; leave them out")
+        self.encoder.embedding.length(source)
         if mask is not None:
             masks.require_tokens(masks.checked(mask, source.shape, "the mask"), "the mask")
         states_BSE, final = self.encoder(source, mask)
@@ -191,10 +198,14 @@ class Recurrent(Network):
     def decode_hidden(
         self, tokens: Tensor, memory: Memory | None = None, cache: Cache | None = None, mask: Tensor | None = None
     ) -> Tensor:
-        self._check_memory(memory)
+        self._check_memory(memory, cache)
+        n_new, n_rows = self.decoder.embedding.length(tokens), tokens.shape[0]
         if mask is not None:
             masks.checked(mask, tokens.shape, "the mask")
-        n_rows, n_new = tokens.shape[0], self.decoder.embedding.length(tokens)
+        if memory is not None:
+            self._check_states(memory, n_rows)
+        if cache is not None:
+            cache.check(n_rows, memory)
         visible_BS = mask if cache is None else cache.visible(mask, n_rows, n_new, tokens.device)
         if visible_BS is not None:
             masks.require_tokens(visible_BS, "the mask")
@@ -202,6 +213,18 @@ class Recurrent(Network):
         if cache is not None:
             cache.advance(n_new, visible_BS)
         return hidden_BTD
+
+    def _check_states(self, memory: Memory, n_rows: int) -> None:
+        """The memory is this encoder's: for each row its states, and the last ones, which start the decoder."""
+        assert self.config.encoder is not None
+        width, n_states = self.config.encoder.d_output, 2 if self.config.encoder.cell == "lstm" else 1
+        memory.check(n_rows, width)
+        shapes = {tuple(state.shape) for state in memory.final}
+        if len(memory.final) < n_states or shapes != {(n_rows, width)}:
+            raise InputError(
+                f"the memory's last states have shapes {[list(state.shape) for state in memory.final]}; this decoder "
+                f"starts from an encoder's, {[n_rows, width]} each: give what encode(source) returned"
+            )
 
     def read(self, hidden_BTD: Tensor, mask: Tensor | None = None) -> Tensor:
         return self.head(hidden_BTD, mask, self.decoder.embedding.tokens.weight)

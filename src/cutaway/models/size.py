@@ -4,11 +4,13 @@ from dataclasses import dataclass, replace
 
 from torch import nn
 
+from cutaway.checks import Size as SizeOf
+from cutaway.checks import check
 from cutaway.models.build import outline
-from cutaway.models.config import Config, TransformerConfig
+from cutaway.models.config import Config, StackConfig, TransformerConfig
 from cutaway.models.heads import LanguageModelHead, MaskedLanguageModelHead
 from cutaway.models.network import Network
-from cutaway.models.presets import preset
+from cutaway.models.presets import resolve
 from cutaway.parts.attention import Attention
 from cutaway.parts.recurrent_attention import RecurrentAttention
 
@@ -57,8 +59,11 @@ def part_of(name: str) -> str:
 
 
 def size(config: Config | str, context: int = 512) -> Size:
-    """Counts a model; takes no memory for its weights."""
-    config = preset(config) if isinstance(config, str) else config
+    """Counts a model; takes no memory for its weights. An image has its own number of places, whatever `context`."""
+    config = resolve(config)
+    check("size: context", context, SizeOf)
+    if isinstance(config.encoder, StackConfig) and config.encoder.patches is not None:
+        context = config.encoder.patches.n_positions
     if not isinstance(config, TransformerConfig):
         return _count(outline(config), {}, context)
     # All blocks of a stack are alike: count one, as often as there are blocks.

@@ -4,7 +4,8 @@ from functools import partial
 
 from torch import Tensor
 
-from cutaway.errors import InputError
+from cutaway.checks import named
+from cutaway.errors import ConfigError, InputError
 from cutaway.models.config import StackConfig, TransformerConfig
 from cutaway.models.heads import build_head
 from cutaway.models.network import Network
@@ -41,7 +42,8 @@ def build_embedding(config: StackConfig) -> Embedding | PatchEmbedding:
     )
 
 
-def build_attention(config: StackConfig, *, rotary: bool) -> Attention:
+def build_attention(config: StackConfig, *, cross: bool) -> Attention:
+    """Positions act between tokens of one sequence: between two, distances mean nothing."""
     return Attention(
         config.d_model,
         config.n_heads,
@@ -50,7 +52,9 @@ def build_attention(config: StackConfig, *, rotary: bool) -> Attention:
         qkv_bias=config.qkv_bias,
         out_bias=config.out_bias,
         scale_scores=config.scale_scores,
-        rotary=rotary,
+        rotary=config.positions == "rotary" and not cross,
+        cross=cross,
+        position_bias=config.positions == "t5_bias" and not cross,
         dropout=config.attention_dropout,
     )
 
@@ -65,9 +69,9 @@ def build_block(config: StackConfig, *, cross: bool) -> Block:
         dropout=config.ff_dropout,
     )
     return Block(
-        build_attention(config, rotary=config.positions == "rotary"),
+        build_attention(config, cross=False),
         feedforward,
-        build_attention(config, rotary=False) if cross else None,  # another sequence: distances mean nothing
+        build_attention(config, cross=True) if cross else None,
         norm_kind=config.norm,
         norm_place=config.norm_place,
         norm_epsilon=config.norm_epsilon,
@@ -95,10 +99,15 @@ def build_stack(config: StackConfig, *, causal: bool, cross: bool) -> Stack:
 
 
 class Transformer(Network):
-    """An encoder, a decoder, or both, and a head; what each is made of, the config says."""
+    """An encoder, a decoder, or both, and a head; what each is made of, the config says.
+
+    Its first weights are torch's defaults; `cutaway.build` draws them as the model's paper does.
+    """
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
+        if not isinstance(config, TransformerConfig):
+            raise ConfigError(f"Transformer takes a TransformerConfig, not {named(config)}; see cutaway.build")
         self.config: TransformerConfig = config
         both = config.encoder is not None and config.decoder is not None
         self.encoder = None if config.encoder is None else build_stack(config.encoder, causal=False, cross=False)
@@ -117,7 +126,7 @@ class Transformer(Network):
     def decode_hidden(
         self, tokens: Tensor, memory: Memory | None = None, cache: Cache | None = None, mask: Tensor | None = None
     ) -> Tensor:
-        self._check_memory(memory)
+        self._check_memory(memory, cache)
         assert self.decoder is not None
         return self.decoder(tokens, memory, mask=mask, cache=cache)
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from cutaway.checks import Probability, Size, check_arguments
 from cutaway.errors import ConfigError, InputError
 from cutaway.parts.cache import KeyValues
 from cutaway.parts.dropout import dropout
@@ -57,9 +58,15 @@ class Attention(nn.Module):
         out_bias: bool = True,
         scale_scores: bool = True,
         rotary: bool = False,
+        cross: bool = False,
+        position_bias: bool = False,
         dropout: float = 0.0,
     ) -> None:
+        """`cross` and `position_bias` (T5's) say where it stands, for the formulas of its taps; any may attend both."""
         super().__init__()
+        check_arguments("Attention", Size, d_model=d_model, n_heads=n_heads)
+        check_arguments("Attention", Size | None, n_kv_heads=n_kv_heads, d_head=d_head)
+        check_arguments("Attention", Probability, dropout=dropout)
         d_head = head_width(d_model, n_heads, d_head)
         self.n_heads = n_heads
         self.n_kv_heads = n_heads if n_kv_heads is None else n_kv_heads
@@ -75,19 +82,24 @@ class Attention(nn.Module):
         self.v = nn.Linear(d_model, self.n_kv_heads * d_head, bias=qkv_bias)
         self.out = nn.Linear(n_heads * d_head, d_model, bias=out_bias)
 
-        self.queries = Tap("BHTK", "x W_Q + b_Q")
-        self.keys = Tap("BGSK", "x W_K + b_K")
-        self.values = Tap("BGSK", "x W_V + b_V")
+        def linear(x: str, name: str, bias: bool) -> str:
+            return f"{x} W_{name} + b_{name}" if bias else f"{x} W_{name}"
+
+        source = "memory" if cross else "x"
+        self.queries = Tap("BHTK", linear("x", "Q", qkv_bias))
+        self.keys = Tap("BGSK", linear(source, "K", qkv_bias))
+        self.values = Tap("BGSK", linear(source, "V", qkv_bias))
         if rotary:
             self.rotated_queries = Tap("BHTK", "queries, turned by their position")
             self.rotated_keys = Tap("BGSK", "keys, turned by their position")
         self.scores = Tap("BHTS", "q kᵀ")
         self.scaled_scores = Tap("BHTS", "scores / √K" if scale_scores else "scores (this model does not scale)")
-        self.masked_scores = Tap("BHTS", "scaled_scores + bias: -∞ where one may not look")
+        added = "position bias, and -∞ where one may not look" if position_bias else "bias: -∞ where one may not look"
+        self.masked_scores = Tap("BHTS", f"scaled_scores + {added}")
         self.weights = Tap("BHTS", "softmax(masked_scores) over the keys")
         self.heads = Tap("BHTK", "weights · v")
         self.concatenated = Tap("BTE", "the heads side by side")
-        self.output = Tap("BTD", "concatenated W_O + b_O")
+        self.output = Tap("BTD", linear("concatenated", "O", out_bias))
 
     def forward(
         self,
@@ -99,6 +111,7 @@ class Attention(nn.Module):
         slot: KeyValues | None = None,
     ) -> Tensor:
         """`memory` None: self-attention. `slot` remembers keys and values: x's are appended, memory's made once."""
+        self._check(x_BTD, memory_BSD)
         if (rotation is not None) != self.rotary:
             raise InputError("a rotation belongs to an attention made with rotary=True, and only to one")
         q_BHTK = self.queries(split_heads(self.q(x_BTD), self.n_heads))
@@ -116,6 +129,15 @@ class Attention(nn.Module):
                 k_BGSK, v_BGSK = slot.append(k_BGSK, v_BGSK)
         heads_BHTK = self.heads(self.attend(q_BHTK, k_BGSK, v_BGSK, bias))
         return self.output(self.out(self.concatenated(merge_heads(heads_BHTK))))
+
+    def _check(self, x_BTD: Tensor, memory_BSD: Tensor | None) -> None:
+        """Vectors as wide as this attention's, and a memory for each row."""
+        D = self.q.in_features
+        for what, value in (("x", x_BTD), ("memory", memory_BSD)):
+            if value is not None and (value.dim() != 3 or value.shape[-1] != D):
+                raise InputError(f"{what} has shape {list(value.shape)}; this attention takes [batch, length, {D}]")
+        if memory_BSD is not None and memory_BSD.shape[0] != x_BTD.shape[0]:
+            raise InputError(f"x has {x_BTD.shape[0]} rows, but the memory has {memory_BSD.shape[0]}; give as many")
 
     def attend(self, q_BHTK: Tensor, k_BGSK: Tensor, v_BGSK: Tensor, bias: Bias = NO_BIAS) -> Tensor:
         """softmax(q kᵀ · scale + bias) v: step by step if somebody listens or it is faster, else fused. The contract
@@ -149,7 +171,7 @@ def fused_is_faster(q_BHTK: Tensor, k_BGSK: Tensor, dropout: float) -> bool:
 
     On CPUs the fused kernel can't drop weights: torch then falls back to steps of its own, with slower random bits. In
     half precision its backward pass is slow on short sequences: at 14 tokens 4 times as slow as the steps, at 128
-    1.3 times; from 256 on, in float32, and in every forward pass it is the faster one.
+    1.3 times; from 192 on, in float32, and in every forward pass it is the faster one.
     """
     if q_BHTK.device.type != "cpu":
         return True

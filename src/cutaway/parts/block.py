@@ -5,6 +5,8 @@ from typing import Literal
 
 from torch import Tensor, nn
 
+from cutaway.checks import check
+from cutaway.errors import InputError
 from cutaway.parts.attention import Attention
 from cutaway.parts.cache import Cache
 from cutaway.parts.dropout import Dropout
@@ -35,6 +37,7 @@ class Block(nn.Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
+        check("Block: norm_place", norm_place, NormPlace)
         d_model = self_attention.q.in_features
         self.norm_place = norm_place
         self.input = Tap("BTD", "the residual stream before this block")
@@ -63,6 +66,10 @@ class Block(nn.Module):
         name: str = "",
     ) -> Tensor:
         """`name` is this block's place in the cache."""
+        if memory_BSD is None and self.cross_attention is not None:
+            raise InputError("this block has a cross-attention, which needs a memory: the encoder's output")
+        if memory_BSD is not None and self.cross_attention is None:
+            raise InputError("a memory was given, but this block has no cross-attention to read it; leave it out")
         slot = cache.slot(f"{name}.self_attention") if cache is not None else None
         memory_slot = None
         if cache is not None and self.cross_attention is not None:

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from cutaway.errors import InputError
+
 
 @dataclass(frozen=True)
 class Memory:
@@ -17,6 +19,14 @@ class Memory:
     states: Tensor
     mask: Tensor | None = None
     final: tuple[Tensor, ...] = ()
+
+    def check(self, n_rows: int, width: int) -> None:
+        """Whether a decoder of so many rows, which reads vectors of that width, can read this."""
+        if self.states.dim() != 3 or self.states.shape[-1] != width:
+            shape = list(self.states.shape)
+            raise InputError(f"the memory has shape {shape}; this decoder reads [batch, length, {width}]")
+        if self.states.shape[0] != n_rows:
+            raise InputError(f"{n_rows} target rows, but the memory has {self.states.shape[0]}; they must be the same")
 
     def select(self, rows: Tensor) -> "Memory":
         """The memory of these batch rows, in this order, repeats allowed."""
@@ -27,8 +37,9 @@ class Memory:
 class KeyValues:
     """The keys and values of one attention, [B, G, S, K] each, in buffers that grow by doubling."""
 
-    def __init__(self, capacity: int = 0) -> None:
+    def __init__(self, capacity: int = 0, *, grows: bool = True) -> None:
         self.capacity = capacity
+        self.grows = grows  # with every token, or made once of a memory
         self.length = 0
         self.keys: Tensor | None = None
         self.values: Tensor | None = None
@@ -61,6 +72,8 @@ class KeyValues:
             if buffer is not None:
                 grown[:, :, : self.length] = buffer[:, :, : self.length]
             buffer = grown
+        if buffer.is_inference() and not torch.is_inference_mode_enabled():
+            buffer = buffer.clone()  # torch lets nobody else write to it
         buffer[:, :, self.length : length] = new_BGTK
         return buffer
 
@@ -81,10 +94,35 @@ class Cache:
     slots: dict[str, KeyValues] = field(default_factory=dict)  # by attention, e.g. "3.self_attention"
 
     def slot(self, name: str, *, grows: bool = True) -> KeyValues:
-        """The keys and values of one attention, empty at first. Those of the memory never grow."""
+        """The keys and values of one attention, empty at first. Those of the memory never grow.
+
+        What a step that failed half-way left behind is forgotten, so that it can be repeated.
+        """
         if name not in self.slots:
-            self.slots[name] = KeyValues(self.capacity if grows else 0)
-        return self.slots[name]
+            self.slots[name] = KeyValues(self.capacity if grows else 0, grows=grows)
+        slot = self.slots[name]
+        if grows:
+            slot.length = min(slot.length, self.length)
+        elif self.length == 0:
+            slot.length, slot.keys, slot.values = 0, None, None
+        return slot
+
+    def check(self, n_rows: int, memory: Memory | None) -> None:
+        """Whether the next step has the rows, and the memory the length, of the steps before."""
+        if self.length == 0:
+            return
+        tensors = [self.mask, *self.state, *(slot.keys for slot in self.slots.values())]
+        known = next((tensor.shape[0] for tensor in tensors if tensor is not None), n_rows)
+        if known != n_rows:
+            raise InputError(f"{n_rows} new rows, but the cache has {known}; select() rows, or start a new Cache")
+        if memory is None:
+            return
+        for slot in self.slots.values():
+            if not slot.grows and slot.length != memory.states.shape[1]:
+                raise InputError(
+                    f"the memory has {memory.states.shape[1]} tokens, but the cache was filled with one of "
+                    f"{slot.length}; start a new Cache for another source"
+                )
 
     def visible(self, mask_BT: Tensor | None, n_rows: int, n_new: int, device: torch.device) -> Tensor | None:
         """The mask of all tokens once the newest `n_new` are in (None: all real); remembered by `advance`."""

@@ -55,8 +55,8 @@ class Dropout(nn.Module):
 
     def __init__(self, p: float) -> None:
         super().__init__()
-        if not 0.0 <= p < 1.0:
-            raise ConfigError(f"dropout={p} is not a probability below 1; choose 0 ≤ dropout < 1")
+        if type(p) is bool or not isinstance(p, float | int) or not 0.0 <= p < 1.0:
+            raise ConfigError(f"dropout={p!r} is not a probability below 1; choose 0 ≤ dropout < 1")
         self.p = p
 
     def forward(self, x: Tensor) -> Tensor:

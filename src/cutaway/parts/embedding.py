@@ -5,6 +5,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from cutaway.checks import Count, Size, check, check_arguments, named
 from cutaway.errors import ConfigError, InputError
 from cutaway.parts.dropout import Dropout
 from cutaway.parts.norms import NormKind, norm
@@ -33,6 +34,10 @@ class Embedding(nn.Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
+        check("Embedding: positions", positions, Positions)
+        check_arguments("Embedding", Size, vocabulary=vocabulary, d_model=d_model)
+        check_arguments("Embedding", Size | None, max_positions=max_positions)
+        check_arguments("Embedding", Count, n_segments=n_segments)
         self.kind = positions
         self.scale = d_model**0.5 if scaled else 1.0
         self.tokens = Table(vocabulary, d_model, "token")
@@ -53,10 +58,14 @@ class Embedding(nn.Module):
 
     def length(self, tokens_BT: Tensor) -> int:
         """How many places these tokens take."""
+        if not isinstance(tokens_BT, Tensor):
+            raise InputError(f"tokens are {named(tokens_BT)}; give a torch tensor of ids, [batch, length]")
         if tokens_BT.dim() != 2:
             raise InputError(f"tokens have shape {list(tokens_BT.shape)}; expected [batch, length]")
         if tokens_BT.shape[1] == 0:
             raise InputError("tokens have length 0; give at least one token (a start or end symbol)")
+        if tokens_BT.shape[0] == 0:
+            raise InputError("tokens have no rows; give a batch of at least one text")
         return tokens_BT.shape[1]
 
     def forward(self, tokens_BT: Tensor, positions: Tensor, n_tokens: int, segments_BT: Tensor | None = None) -> Tensor:
@@ -66,6 +75,13 @@ class Embedding(nn.Module):
         if self.segments is not None:
             if segments_BT is None:
                 segments_BT = torch.zeros_like(tokens_BT)
+            elif not isinstance(segments_BT, Tensor):
+                raise InputError(f"segments are {named(segments_BT)}; give a torch tensor of ids, as for the tokens")
+            elif segments_BT.shape != tokens_BT.shape:
+                raise InputError(
+                    f"segments have shape {list(segments_BT.shape)}; the tokens they belong to have "
+                    f"{list(tokens_BT.shape)}"
+                )
             x_BTD = x_BTD + self.segment_vectors(self.segments(segments_BT))
         elif segments_BT is not None:
             raise InputError("segments were given, but this model has no segment embedding; leave them out")
@@ -105,6 +121,11 @@ class PatchEmbedding(nn.Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
+        check_arguments(
+            "PatchEmbedding", Size, d_model=d_model, image_size=image_size, patch_size=patch_size, channels=channels
+        )
+        if image_size % patch_size:
+            raise ConfigError(f"patch_size={patch_size} does not divide image_size={image_size}: patches must tile it")
         self.image_size, self.patch_size, self.channels = image_size, patch_size, channels
         self.n_positions = 1 + (image_size // patch_size) ** 2
         self.patches = nn.Linear(channels * patch_size**2, d_model)
@@ -118,12 +139,25 @@ class PatchEmbedding(nn.Module):
 
     def length(self, images_BCIJ: Tensor) -> int:
         """How many places these images take."""
-        expected = [self.channels, self.image_size, self.image_size]
-        if images_BCIJ.dim() != 4 or list(images_BCIJ.shape[1:]) != expected:
-            raise InputError(
-                f"images have shape {list(images_BCIJ.shape)}; expected [batch, {', '.join(map(str, expected))}]: "
-                f"resize them to {self.image_size} × {self.image_size}"
-            )
+        if not isinstance(images_BCIJ, Tensor):
+            raise InputError(f"images are {named(images_BCIJ)}; give a torch tensor, [batch, channels, rows, columns]")
+        shape, side = list(images_BCIJ.shape), self.image_size
+        problem = None
+        if len(shape) != 4:
+            problem = "give a batch, even of one image"
+        elif shape[0] == 0:
+            problem = "give at least one image"
+        elif shape[1] != self.channels:
+            problem = f"give images of {self.channels} channels, and channels before rows and columns"
+        elif shape[2:] != [side, side]:
+            problem = f"resize them to {side} × {side}"
+        if problem is not None:
+            raise InputError(f"images have shape {shape}; expected [batch, {self.channels}, {side}, {side}]: {problem}")
+        weight, device = self.patches.weight.dtype, images_BCIJ.device.type
+        cast = images_BCIJ.is_floating_point() and torch.is_autocast_enabled(device)
+        if images_BCIJ.dtype != weight and not cast:
+            given, wanted = (str(dtype).removeprefix("torch.") for dtype in (images_BCIJ.dtype, weight))
+            raise InputError(f"images have dtype {given}; this model computes in {wanted}: convert them with .to()")
         return self.n_positions
 
     def cut(self, images_BCIJ: Tensor) -> Tensor:

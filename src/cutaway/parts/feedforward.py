@@ -6,6 +6,7 @@ from typing import Literal
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from cutaway.checks import Size, check, check_arguments
 from cutaway.parts.dropout import Dropout
 from cutaway.parts.tap import Tap
 
@@ -39,16 +40,18 @@ class FeedForward(nn.Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
+        check("FeedForward: activation", activation, Activation)
+        check_arguments("FeedForward", Size, d_model=d_model, d_ff=d_ff)
         self.activation = ACTIVATIONS[activation]
         self.up = nn.Linear(d_model, d_ff, bias=bias)
         self.gate = nn.Linear(d_model, d_ff, bias=bias) if gated else None
         self.down = nn.Linear(d_ff, d_model, bias=bias)
         self.dropout = Dropout(dropout)
-        self.hidden = Tap("BTF", "x W₁ + b₁")
+        self.hidden = Tap("BTF", "x W₁ + b₁" if bias else "x W₁")
         if gated:
-            self.gates = Tap("BTF", f"{activation}(x W_gate)")
+            self.gates = Tap("BTF", f"{activation}(x W_gate{' + b_gate' if bias else ''})")
         self.activated = Tap("BTF", "gates · hidden" if gated else f"{activation}(hidden)")
-        self.output = Tap("BTD", "activated W₂ + b₂")
+        self.output = Tap("BTD", "activated W₂ + b₂" if bias else "activated W₂")
 
     def forward(self, x_BTD: Tensor) -> Tensor:
         hidden_BTF = self.hidden(self.up(x_BTD))

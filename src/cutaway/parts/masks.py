@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from cutaway.checks import named
 from cutaway.errors import InputError
 
 
@@ -21,9 +22,9 @@ def from_ones_and_zeros(mask: Sequence[object] | Tensor) -> Tensor:
     return ones.bool()
 
 
-def padding(tokens_BS: Tensor, pad: int) -> Tensor:
+def padding(tokens_BS: Sequence[object] | Tensor, pad: int) -> Tensor:
     """visible_BS = (token is not padding)"""
-    return tokens_BS != pad
+    return torch.as_tensor(tokens_BS) != pad
 
 
 def pairs(visible_BS: Tensor) -> Tensor:
@@ -48,7 +49,16 @@ def look_ahead(n_queries: int, n_keys: int | None = None, device: torch.device |
     tokens, so with 1 query and 5 keys everything is visible.
     """
     n_keys = n_queries if n_keys is None else n_keys
+    check_newest(n_queries, n_keys)
     return torch.ones(n_queries, n_keys, dtype=torch.bool, device=device).tril(n_keys - n_queries)
+
+
+def check_newest(n_queries: int, n_keys: int) -> None:
+    """Queries are the newest of the tokens that have keys."""
+    if n_queries > n_keys:
+        raise InputError(
+            f"{n_queries} queries, but only {n_keys} keys; queries are the newest tokens, so have keys too"
+        )
 
 
 def combine(keys_BS: Tensor | None, ahead_TS: Tensor | None) -> Tensor | None:
@@ -92,7 +102,7 @@ def bias(
     *,
     causal: bool,
     visible_BS: Tensor | None = None,
-    positions_1HTS: Tensor | None = None,
+    positions_BHTS: Tensor | None = None,
 ) -> Bias:
     """The bias of one attention; made once for a whole stack. `like` gives dtype and device."""
     if visible_BS is not None and _known(visible_BS.all()):
@@ -100,15 +110,17 @@ def bias(
     ahead_TS = look_ahead(n_queries, n_keys, like.device) if causal and n_queries > 1 else None
     visible = combine(visible_BS, ahead_TS)
     if visible is None:
-        return NO_BIAS if positions_1HTS is None else Bias(positions_1HTS)
+        return NO_BIAS if positions_BHTS is None else Bias(positions_BHTS)
     dense = to_bias(visible, like.dtype)
-    if positions_1HTS is not None:
-        return Bias(dense + positions_1HTS)
+    if positions_BHTS is not None:
+        return Bias(dense + positions_BHTS)
     return Bias(dense, causal=visible_BS is None and n_queries == n_keys)
 
 
 def checked(mask: Tensor, shape: Sequence[int], what: str) -> Tensor:
     """A mask as given by a user: boolean and of the right shape."""
+    if not isinstance(mask, Tensor):
+        raise InputError(f"{what} is {named(mask)}; give a torch tensor of booleans (masks.from_ones_and_zeros)")
     if mask.dtype != torch.bool:
         raise InputError(
             f"{what} has dtype {str(mask.dtype).removeprefix('torch.')}; a mask is boolean, True = may attend "

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from cutaway.checks import check
 from cutaway.parts.tap import Tap, heard
 
 
@@ -77,8 +78,8 @@ class BatchNorm(nn.Module):
         self.bias = nn.Parameter(torch.zeros(d_model))
         self.register_buffer("running_mean", torch.zeros(d_model))
         self.register_buffer("running_variance", torch.ones(d_model))
-        self.mean = Tap("D", "μ = mean over the batch")
-        self.variance = Tap("D", "σ² = variance over the batch")
+        self.mean = Tap("D", "μ = mean over the batch; outside training, its running average")
+        self.variance = Tap("D", "σ² = variance over the batch; outside training, its running average")
         self.normalized = Tap("BTD", "(x - μ) / √(σ² + ε)")
         self.output = Tap("BTD", "γ · normalized + β")
 
@@ -102,4 +103,5 @@ NormKind = Literal["layer", "rms"]
 
 def norm(kind: NormKind, d_model: int, epsilon: float) -> LayerNorm | RMSNorm:
     """The norm a stack's config asks for."""
+    check("norm", kind, NormKind)
     return LayerNorm(d_model, epsilon) if kind == "layer" else RMSNorm(d_model, epsilon)

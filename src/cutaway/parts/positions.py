@@ -10,24 +10,28 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from cutaway.checks import Size, check, check_fields
 from cutaway.errors import InputError
-from cutaway.parts.masks import right_padded
+from cutaway.parts.masks import check_newest, right_padded
 from cutaway.parts.table import Table
 from cutaway.parts.tap import Tap
 
 
-def count(n_queries: int, n_past: int, visible_BS: Tensor | None, device: torch.device) -> Tensor:
-    """The positions of the newest `n_queries` tokens: [T], or [B, T] where padding to the left shifts some rows."""
+def count(n_tokens: int, visible_BS: Tensor | None, device: torch.device) -> Tensor:
+    """The positions of all tokens so far: [S], or [B, S] where padding before other tokens shifts some rows."""
     if visible_BS is not None and not right_padded(visible_BS):
-        return (visible_BS.long().cumsum(-1) - 1).clamp(min=0)[:, n_past:]
-    return torch.arange(n_past, n_past + n_queries, device=device)
+        return (visible_BS.long().cumsum(-1) - 1).clamp(min=0)
+    return torch.arange(n_tokens, device=device)
+
+
+Layout = Literal["interleaved", "halves"]
 
 
 def sinusoidal(
     positions: Tensor,
     d_model: int,
     *,
-    layout: Literal["interleaved", "halves"] = "interleaved",
+    layout: Layout = "interleaved",
     base: float = 10000.0,
     dtype: torch.dtype = torch.float32,
 ) -> Tensor:
@@ -35,6 +39,7 @@ def sinusoidal(
 
     `interleaved` is the paper's order; `halves` puts all sines before all cosines, as MarianMT does.
     """
+    check("sinusoidal: layout", layout, Layout)
     if d_model % 2:
         raise InputError(f"sinusoidal positions pair a sine with a cosine, so d_model={d_model} must be even")
     two_i = torch.arange(0, d_model, 2, dtype=torch.float64, device=positions.device)
@@ -66,9 +71,10 @@ class RotaryScaling:
     factor: float = 8.0
     low_frequency_factor: float = 1.0
     high_frequency_factor: float = 4.0
-    original_positions: int = 8192
+    original_positions: Size = 8192
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if self.factor < 1 or not 0 < self.low_frequency_factor < self.high_frequency_factor:
             raise InputError(f"rotary scaling needs factor ≥ 1 and 0 < low < high frequency factor, got {self}")
 
@@ -98,15 +104,27 @@ class Rotation:
         return (x_BHTK * self.cos + turned * self.sin).to(x_BHTK.dtype)
 
 
-def rotary(positions: Tensor, d_head: int, *, base: float = 10000.0, scaling: RotaryScaling | None = None) -> Rotation:
-    """The rotation of each position, for heads of width `d_head`."""
+def rotary(
+    positions: Tensor,
+    d_head: int,
+    *,
+    base: float = 10000.0,
+    scaling: RotaryScaling | None = None,
+    dtype: torch.dtype = torch.float32,
+) -> Rotation:
+    """The rotation of each position, for heads of width `d_head`.
+
+    Angles are float32 unless `dtype` is float64. They are then off by up to 3e-4 at position 4000, as they were when
+    the models we load were trained: exact ones would turn a little differently from Hugging Face's.
+    """
+    wide = torch.promote_types(dtype, torch.float32)
     if d_head % 2:
         raise InputError(f"rotary positions turn pairs of numbers, so d_head={d_head} must be even")
-    two_i = torch.arange(0, d_head, 2, dtype=torch.float32, device=positions.device)
+    two_i = torch.arange(0, d_head, 2, dtype=wide, device=positions.device)
     frequencies = 1.0 / base ** (two_i / d_head)
     if scaling is not None:
         frequencies = scaling.apply(frequencies)
-    angle = positions.float().unsqueeze(-1) * frequencies
+    angle = positions.to(wide).unsqueeze(-1) * frequencies
     angle = torch.cat((angle, angle), dim=-1)
     if angle.dim() == 3:
         angle = angle.unsqueeze(1)
@@ -114,7 +132,7 @@ def rotary(positions: Tensor, d_head: int, *, base: float = 10000.0, scaling: Ro
 
 
 class RelativeBias(Table):
-    """bias_1HTS = table[bucket(key position - query position), head]: T5's positions, added to the scores.
+    """bias_BHTS = table[bucket(key position - query position), head]: T5's positions, added to the scores.
 
     Half of the buckets are exact distances, the rest grow logarithmically up to `max_distance`; the encoder spends half
     of all buckets on each direction, the decoder looks only back.
@@ -124,7 +142,7 @@ class RelativeBias(Table):
         super().__init__(n_buckets, n_heads, "distance")
         self.max_distance = max_distance
         self.both_ways = both_ways
-        self.output = Tap("1HTS", "table[bucket(s - t), head]")
+        self.output = Tap("BHTS", "table[bucket(position of key - position of query), head]; all rows alike: B = 1")
 
     def bucket(self, distance_TS: Tensor) -> Tensor:
         """distance = key position - query position -> bucket number."""
@@ -142,9 +160,14 @@ class RelativeBias(Table):
         ).long().clamp(max=n - n_exact - 1)
         return offset + torch.where(back < n_exact, back, far)
 
-    def between(self, n_queries: int, n_keys: int) -> Tensor:
-        """The bias of the newest `n_queries` of `n_keys` tokens."""
-        place = torch.arange(n_keys, device=self.weight.device)
-        distance_TS = place[None, :] - place[n_keys - n_queries :, None]
-        bias_TSH = self(self.bucket(distance_TS))
-        return self.output(bias_TSH.permute(2, 0, 1).unsqueeze(0))
+    def between(self, n_queries: int, n_keys: int, positions: Tensor | None = None) -> Tensor:
+        """The bias of the newest `n_queries` of `n_keys` tokens.
+
+        `positions` [B, S] where padding shifts some rows: the bias is then [B, H, T, S], else [1, H, T, S] for all.
+        """
+        check_newest(n_queries, n_keys)
+        place_BS = torch.arange(n_keys, device=self.weight.device) if positions is None else positions
+        place_BS = place_BS.view(-1, n_keys)
+        distance_BTS = place_BS[:, None, :] - place_BS[:, n_keys - n_queries :, None]
+        bias_BTSH = self(self.bucket(distance_BTS))
+        return self.output(bias_BTSH.permute(0, 3, 1, 2))

@@ -7,8 +7,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import rnn
 
+from cutaway.checks import Probability, Size, check, check_arguments
+from cutaway.errors import InputError
+from cutaway.parts import masks
 from cutaway.parts.dropout import dropout
-from cutaway.parts.masks import right_padded
 from cutaway.parts.tap import Tap, heard
 
 CellKind = Literal["rnn", "gru", "lstm"]
@@ -34,6 +36,9 @@ class RecurrentLayer(nn.Module):
         self, cell: CellKind, d_in: int, d_hidden: int, *, reverse: bool = False, weight_dropout: float = 0.0
     ) -> None:
         super().__init__()
+        check("RecurrentLayer: cell", cell, CellKind)
+        check_arguments("RecurrentLayer", Size, d_in=d_in, d_hidden=d_hidden)
+        check_arguments("RecurrentLayer", Probability, weight_dropout=weight_dropout)
         self.cell: CellKind = cell
         self.d_hidden = d_hidden
         self.reverse = reverse
@@ -52,6 +57,8 @@ class RecurrentLayer(nn.Module):
             self.cell_state = Tap("BTD", "c = f · c + i · g")
         self.hidden = Tap("BTD", {"rnn": "tanh(W x + U h)", "gru": "(1 - z) · n + z · h", "lstm": "o · tanh(c)"}[cell])
         self._taps = tuple(module for module in self.children() if isinstance(module, Tap))
+        for tap in self._taps:
+            tap.last_first = reverse
 
     def first_state(self, like_BTE: Tensor) -> State:
         """Zeros."""
@@ -99,6 +106,7 @@ class RecurrentLayer(nn.Module):
 
         `u_weight`: `recurrent_weight()` drawn by a caller who goes step by step.
         """
+        self._check(x_BTE, state, mask_BT)
         state = self.first_state(x_BTE) if state is None else state
         u_weight = self.recurrent_weight() if u_weight is None else u_weight
         if not heard(*self._taps) and _can_fuse(mask_BT):
@@ -116,6 +124,22 @@ class RecurrentLayer(nn.Module):
                 state = tuple(torch.where(real_B1, after, before) for after, before in zip(new, state, strict=True))
                 outputs.append(new[0] * real_B1)
         return torch.stack(outputs[::-1] if self.reverse else outputs, dim=1), state
+
+    def _check(self, x_BTE: Tensor, state: State | None, mask_BT: Tensor | None) -> None:
+        """torch's fused LSTM does not look: a state of fewer rows is read beyond its end, and the process dies."""
+        E, D = self.input.in_features, self.d_hidden
+        if x_BTE.dim() != 3 or x_BTE.shape[-1] != E:
+            raise InputError(f"x has shape {list(x_BTE.shape)}; this layer takes [batch, length, {E}]")
+        if mask_BT is not None:
+            masks.checked(mask_BT, x_BTE.shape[:2], "the mask")
+        if state is None:
+            return
+        n = 2 if self.cell == "lstm" else 1
+        if len(state) != n:
+            raise InputError(f"the state has {len(state)} parts; the state of this {self.cell} has {n}")
+        for part in state:
+            if list(part.shape) != [x_BTE.shape[0], D]:
+                raise InputError(f"the state has shape {list(part.shape)}, for x it must have {[x_BTE.shape[0], D]}")
 
     def _fused(self, x_BTE: Tensor, state: State, u_weight: Tensor, mask_BT: Tensor | None) -> tuple[Tensor, State]:
         """The same loop inside torch."""
@@ -147,7 +171,7 @@ def _can_fuse(mask_BT: Tensor | None) -> bool:
     """torch packs rows of one real token or more, padded on the right; its packing can't be compiled."""
     if torch.compiler.is_compiling():
         return False
-    return mask_BT is None or (bool(mask_BT[:, 0].all()) and right_padded(mask_BT))
+    return mask_BT is None or (bool(mask_BT[:, 0].all()) and masks.right_padded(mask_BT))
 
 
 def _reversed(x_BTE: Tensor, lengths_B: Tensor | None) -> Tensor:

@@ -8,6 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from cutaway.checks import check
 from cutaway.parts.masks import NO_BIAS, Bias
 from cutaway.parts.norms import widened
 from cutaway.parts.tap import Tap
@@ -24,6 +25,7 @@ class RecurrentAttention(nn.Module):
 
     def __init__(self, kind: RecurrentAttentionKind, d_query: int, d_memory: int) -> None:
         super().__init__()
+        check("RecurrentAttention: kind", kind, RecurrentAttentionKind)
         self.kind = kind
         self.k = nn.Linear(d_memory, d_query, bias=False)  # U
         if kind == "additive":

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable
 
 from torch import Tensor, nn
 
-from cutaway.errors import InputError
 from cutaway.parts import masks, positions
 from cutaway.parts.block import Block
 from cutaway.parts.cache import Cache, Memory
@@ -16,8 +15,8 @@ from cutaway.parts.positions import RelativeBias, Rotation
 class Stack(nn.Module):
     """blocks(embedding(inputs)): the encoder, or the decoder, of a Transformer. ids [B, T] -> [B, T, D]
 
-    `causal` hides the future; `rotate` gives the rotation of positions; `relative_bias` T5's; `final_norm` closes a
-    pre-norm stack. Each is made once here and given to every block.
+    `causal` hides the future; `rotate(positions, dtype=…)` gives their rotation; `relative_bias` T5's; `final_norm`
+    closes a pre-norm stack. Each is made once here and given to every block.
     """
 
     def __init__(
@@ -26,7 +25,7 @@ class Stack(nn.Module):
         blocks: Iterable[Block],
         *,
         causal: bool,
-        rotate: Callable[[Tensor], Rotation] | None = None,
+        rotate: Callable[..., Rotation] | None = None,
         relative_bias: RelativeBias | None = None,
         final_norm: LayerNorm | RMSNorm | None = None,
     ) -> None:
@@ -48,25 +47,30 @@ class Stack(nn.Module):
         cache: Cache | None = None,
     ) -> Tensor:
         """`mask` [B, T], True = a real token. With a cache, `inputs` are the newest tokens only."""
-        B, T = inputs.shape[0], self.embedding.length(inputs)
+        T = self.embedding.length(inputs)
+        B = inputs.shape[0]
+        if cache is not None:
+            cache.check(B, memory)
         n_past = cache.length if cache is not None else 0
         if mask is not None:
             masks.checked(mask, (B, T), "the mask")
         visible_BS = mask if cache is None else cache.visible(mask, B, T, inputs.device)
         if visible_BS is not None:
             masks.require_tokens(visible_BS, "the mask")
-        place = positions.count(T, n_past, visible_BS, inputs.device)
+        places = positions.count(n_past + T, visible_BS, inputs.device)  # of every key; the queries are the newest
+        place = places[..., n_past:]
         x_BTD = self.embedding(inputs, place, n_past + T, segments)
 
-        position_bias = None if self.relative_bias is None else self.relative_bias.between(T, n_past + T)
+        position_bias = None
+        if self.relative_bias is not None:
+            position_bias = self.relative_bias.between(T, n_past + T, places if places.dim() == 2 else None)
         bias = masks.bias(
-            T, n_past + T, x_BTD, causal=self.causal, visible_BS=visible_BS, positions_1HTS=position_bias
+            T, n_past + T, x_BTD, causal=self.causal, visible_BS=visible_BS, positions_BHTS=position_bias
         )  # fmt: skip
-        rotation = None if self.rotate is None else self.rotate(place)
+        rotation = None if self.rotate is None else self.rotate(place, dtype=x_BTD.dtype)
         memory_BSD, memory_bias = None, masks.NO_BIAS
         if memory is not None:
-            if memory.states.shape[0] != B:
-                raise InputError(f"{B} target rows, but the memory has {memory.states.shape[0]}; they must be the same")
+            memory.check(B, x_BTD.shape[-1])
             memory_BSD = memory.states
             memory_bias = masks.bias(T, memory_BSD.shape[1], x_BTD, causal=False, visible_BS=memory.mask)
 
@@ -74,6 +78,8 @@ class Stack(nn.Module):
             x_BTD = block(
                 x_BTD, memory_BSD, bias=bias, memory_bias=memory_bias, rotation=rotation, cache=cache, name=str(i)
             )  # fmt: skip
+        if self.final_norm is not None:
+            x_BTD = self.final_norm(x_BTD)
         if cache is not None:
             cache.advance(T, visible_BS)
-        return x_BTD if self.final_norm is None else self.final_norm(x_BTD)
+        return x_BTD

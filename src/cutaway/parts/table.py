@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from cutaway.checks import named
 from cutaway.errors import InputError
 
 
@@ -18,11 +19,15 @@ class Table(nn.Module):
             nn.init.normal_(self.weight, std=d_model**-0.5)
 
     def forward(self, ids: Tensor) -> Tensor:
-        if torch.compiler.is_compiling():
-            return F.embedding(ids, self.weight)
-        if ids.is_floating_point() or ids.dtype == torch.bool:
+        if not isinstance(ids, Tensor):
+            raise InputError(f"{self.what} ids are {named(ids)}; give a torch tensor of whole numbers")
+        if ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
             dtype = str(ids.dtype).removeprefix("torch.")
             raise InputError(f"{self.what} ids have dtype {dtype}; they must be whole numbers (torch.long)")
+        if ids.dtype not in (torch.int64, torch.int32):  # the two that torch looks up
+            ids = ids.long()
+        if torch.compiler.is_compiling():
+            return F.embedding(ids, self.weight)
         try:
             return F.embedding(ids, self.weight)
         except IndexError:

@@ -12,6 +12,7 @@ from fnmatch import fnmatchcase
 import torch
 from torch import Tensor, nn
 
+from cutaway.checks import named
 from cutaway.errors import InputError, unknown
 
 Listener = Callable[[Tensor, str], Tensor | None]
@@ -23,8 +24,11 @@ _listeners: ContextVar[Mapping["Tap", tuple[tuple[str, Listener], ...]] | None] 
 class Tap(nn.Module):
     """tap(x) = x, unless somebody listens. It knows the axes of its value and the formula it came from.
 
-    `replaceable=False` marks a value that is computed only for looking (nothing downstream reads it).
+    `replaceable=False` marks a value that is computed only for looking (nothing downstream reads it). `last_first` one
+    of a layer that reads the text from its end.
     """
+
+    last_first = False
 
     def __init__(self, axes: str, formula: str, *, replaceable: bool = True) -> None:
         super().__init__()
@@ -48,6 +52,10 @@ class Tap(nn.Module):
     def _checked(self, replacement: Tensor, value: Tensor, name: str) -> Tensor:
         if not self.replaceable:
             raise InputError(f"'{name}' is only for looking, nothing reads it afterwards; replace an earlier value")
+        if not isinstance(replacement, Tensor):
+            raise InputError(
+                f"a listener put {named(replacement)} in the place of '{name}'; return a tensor, or None to leave it"
+            )
         if replacement.shape != value.shape:
             raise InputError(
                 f"a listener replaced '{name}' by a tensor of shape {list(replacement.shape)}; "

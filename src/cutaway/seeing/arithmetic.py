@@ -4,6 +4,7 @@ line is handed in, and a line that does not come to it is never written.
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
 
@@ -51,25 +52,45 @@ class _Digits:
         return float(self(x).replace(",", "").replace("∞", "inf"))
 
 
-def _line(of: str, result: float, write: Callable[[_Digits], tuple[str, float]]) -> Line:
+_DECIMALS = range(4, 10)
+
+
+class _DoesNotAddUp(AssertionError):  # noqa: N818  # nobody sees it: more digits are tried
+    pass
+
+
+def _line(
+    of: str, result: float, write: Callable[[_Digits], tuple[str, float]], decimals: Sequence[int] = _DECIMALS
+) -> Line:
     """`left = result`, with as many digits (4 or more) as it takes for the numbers shown to give the result shown.
 
     `write` gives the left side and what it comes to.
     """
-    for n in map(_Digits, range(4, 10)):
+    for n in map(_Digits, decimals):
         left, value = write(n)
         if n.seen(value) == n.seen(result):
             return Line(of, f"{left} = {n(result)}")
-    raise AssertionError(f"{of}: {left} comes to {value}, not to {result}")
+    raise _DoesNotAddUp(f"{of}: {left} comes to {value}, not to {result}")
 
 
-def products(of: str, a: Sequence[float], b: Sequence[float], result: float) -> Line:
+def products(
+    of: str, a: Sequence[float], b: Sequence[float], result: float, decimals: Sequence[int] = _DECIMALS
+) -> Line:
     """0.4223·1 + 0.1554·0 + 0.4223·1 = 0.8446"""
     pairs = list(zip(a, b, strict=True))
     return _line(
         of, result,
         lambda n: (" + ".join(f"{n(x)}·{n(y)}" for x, y in pairs), sum(n.seen(x) * n.seen(y) for x, y in pairs)),
+        decimals,
     )  # fmt: skip
+
+
+def products_alike(sums: Sequence[tuple[str, Sequence[float], Sequence[float], float]]) -> list[Line]:
+    """Several `products`, all with the digits of the one that needs most."""
+    for n in _DECIMALS:
+        with suppress(_DoesNotAddUp):
+            return [products(*each, decimals=[n]) for each in sums]
+    return [products(*each) for each in sums]
 
 
 def total(of: str, terms: Sequence[float], result: float) -> Line:

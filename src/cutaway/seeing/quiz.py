@@ -93,10 +93,12 @@ def _a_transformer() -> list[str]:
 def _positions() -> list[str]:
     words = ["the", "cat", "sat"]
     attention = Attention(4, 1)
+    table = Embedding(len(words), 4).tokens  # the same vectors, whether positions are added or not
     lines = []
     kinds: list[tuple[str, Positions]] = [("without positions", "none"), ("with sinusoids", "sinusoidal")]
     for name, kind in kinds:
         embedding = Embedding(len(words), 4, positions=kind)
+        embedding.tokens = table
         by_sentence = {}
         for order in ([0, 1, 2], [2, 1, 0]):
             out_TD = attention(embedding(torch.tensor([order]), torch.arange(3), 3))[0]

@@ -44,9 +44,10 @@ class Step:
 
 
 @torch.no_grad()
-def identity_attention(d_model: int, *, scale_scores: bool = True) -> Attention:
+def identity_attention(d_model: int, *, scale_scores: bool = True, cross: bool = False) -> Attention:
     """One head with W_Q = W_K = W_V = W_O = I and no bias: the notes' attention, where Q, K and V are the words."""
-    attention = Attention(d_model, 1, scale_scores=scale_scores).double()  # double: 0.1² + … + 0.4² prints as 0.3
+    attention = Attention(d_model, 1, scale_scores=scale_scores, cross=cross)
+    attention.double()  # so that 0.1² + … + 0.4² prints as 0.3
     for linear in (attention.q, attention.k, attention.v, attention.out):
         nn.init.eye_(linear.weight)
         nn.init.zeros_(linear.bias)
@@ -64,7 +65,9 @@ def attention(inputs: Inputs) -> list[Step]:
     looked_at = inputs.get("memory", words)
     rows, columns = list(words), list(looked_at)
     x, memory = (torch.tensor([list(of.values())], dtype=torch.float64) for of in (words, looked_at))
-    part = identity_attention(x.shape[-1], scale_scores=inputs.get("scale_scores", True))
+    part = identity_attention(
+        x.shape[-1], scale_scores=inputs.get("scale_scores", True), cross="memory" in inputs
+    )  # fmt: skip
     visible = masks.from_ones_and_zeros([inputs["visible"]]) if "visible" in inputs else None
     bias = masks.bias(len(rows), len(columns), x, causal=inputs.get("causal", False), visible_BS=visible)
     given = inputs.get("weights")
@@ -78,6 +81,7 @@ def attention(inputs: Inputs) -> list[Step]:
 
     def step(name: str, rows: Sequence[str], columns: Sequence[str], lines: Sequence[Line] = ()) -> Step:
         formula = "given by the notes, in place of the softmax" if name in replace else seen.formula(name)
+        formula = formula.replace("√K", "√d_k")  # as the notes write it
         return Step(name, formula, table(name), rows, columns, lines)
 
     q, k, v, scores, scaled, masked, weights, heads = map(
@@ -105,8 +109,9 @@ def attention(inputs: Inputs) -> list[Step]:
         step("weights", rows, columns, sharing),
         step("heads", rows, (), [
             Line("", "one head, and W_O = I and b_O = 0, so this is the output"),
-            *(write.products(f"{row}, {i + 1}", weights[t], [value[i] for value in v], mixed)
-            for t, row in enumerate(rows) for i, mixed in enumerate(heads[t])),
+            *(line for t, row in enumerate(rows) for line in write.products_alike([
+                (f"{row}, {i + 1}", weights[t], [value[i] for value in v], mixed) for i, mixed in enumerate(heads[t])
+            ])),
         ]),
     ]  # fmt: skip
 

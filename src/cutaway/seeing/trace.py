@@ -1,12 +1,13 @@
 """A trace: every named value of one run of a network."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from cutaway.errors import InputError, unknown
+from cutaway.checks import named
+from cutaway.errors import InputError, UnknownNameError, unknown
 from cutaway.parts.tap import Listener, Tap, listening, matching
 
 
@@ -16,7 +17,8 @@ class Trace(Mapping[str, Tensor]):
     >>> trace = cutaway.trace(network, tokens, keep="*.weights")
     >>> trace["decoder.blocks.0.self_attention.weights"]          # [batch, head, query, key]
 
-    A value computed several times (a recurrent layer, step by step) is laid side by side along its time axis.
+    A value computed several times (a recurrent layer, step by step) is laid side by side along its time axis, in the
+    order of the text: also that of a layer which reads it backwards.
     """
 
     def __init__(self, taps: Mapping[str, Tap]) -> None:
@@ -31,15 +33,20 @@ class Trace(Mapping[str, Tensor]):
     def every(self, name: str) -> list[Tensor]:
         """All values of that name, in the order they were computed."""
         if name not in self._values:
-            raise KeyError(unknown("value", name, self._values, limit=12))
+            raise UnknownNameError(unknown("value", name, self._values, limit=12))
         return self._values[name]
 
     def axes(self, name: str) -> str:
         """One letter an axis, e.g. "BHTS"; `cutaway.parts` has the legend."""
-        return self._taps[name].axes
+        return self._tap(name).axes
 
     def formula(self, name: str) -> str:
-        return self._taps[name].formula
+        return self._tap(name).formula
+
+    def _tap(self, name: str) -> Tap:
+        if name not in self._taps:
+            raise UnknownNameError(unknown("value", name, self._taps, limit=12))
+        return self._taps[name]
 
     def __getitem__(self, name: str) -> Tensor:
         values = self.every(name)
@@ -49,7 +56,7 @@ class Trace(Mapping[str, Tensor]):
         shapes = {tuple(value.shape[:time] + value.shape[time + 1 :]) for value in values}
         if time < 0 or len(shapes) > 1:
             raise InputError(f"'{name}' was computed {len(values)} times, in unlike shapes; see trace.every('{name}')")
-        return torch.cat(values, dim=time)
+        return torch.cat(values[::-1] if self._tap(name).last_first else values, dim=time)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._values)
@@ -73,9 +80,19 @@ def trace(
     `keep` is a shell pattern or several. A long text through a large model has many numbers: `keep="*.weights"` holds
     only what you came for. `replace` are listeners that are asked first; what they put in a value's place is kept.
     """
-    patterns = [keep] if isinstance(keep, str) else list(keep)
+    if not isinstance(network, nn.Module):
+        raise InputError(f"trace takes a network or a part of one, not {named(network)}; see cutaway.build")
+    patterns = [keep] if isinstance(keep, str) else keep
+    if not isinstance(patterns, Iterable) or not all(isinstance(pattern, str) for pattern in patterns):
+        raise InputError(f"keep is {named(keep)}; give a pattern such as '*.weights', or a list of them")
     taps = {name: tap for pattern in patterns for name, tap in matching(network, pattern).items()}
     result = Trace(taps)
     with torch.no_grad(), listening(network, replace or {}), listening(network, dict.fromkeys(taps, result.hear)):
         result.output = network(*inputs, **options)
+    if taps and not result and any(map(_is_compiled, network.modules())):
+        raise InputError("a compiled network tells nothing of what it computes; trace the one you gave torch.compile")
     return result
+
+
+def _is_compiled(module: nn.Module) -> bool:
+    return hasattr(module, "_orig_mod") or module._compiled_call_impl is not None

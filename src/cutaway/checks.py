@@ -1,0 +1,89 @@
+"""Whether a value is one that its field or argument can take, asked where the value is given.
+
+Dataclasses do not look at their annotations: a typo in a `Literal` would quietly build another model.
+"""
+
+import math
+import types
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from functools import cache
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from cutaway.errors import ConfigError, unknown
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What a number must be, in words and as a test."""
+
+    text: str
+    holds: Callable[[float], bool]
+
+
+Size = Annotated[int, Rule("at least 1", lambda number: number >= 1)]
+Count = Annotated[int, Rule("at least 0", lambda number: number >= 0)]
+Positive = Annotated[float, Rule("above 0", lambda number: number > 0)]
+AboveOne = Annotated[float, Rule("above 1", lambda number: number > 1)]
+Probability = Annotated[float, Rule("at least 0 and below 1", lambda number: 0 <= number < 1)]
+
+
+def named(value: object) -> str:
+    """`'16' (str)`; on one line, and cut if it is long."""
+    text = " ".join(repr(value).split())
+    return f"{text if len(text) <= 60 else text[:57] + '…'} ({type(value).__name__})"
+
+
+def check_fields(config: Any) -> None:
+    """Every field of a dataclass holds what its annotation says: a type, one of the choices, a finite number."""
+    for name, hint in _hints(type(config)).items():  # type: ignore[arg-type]  # a class can be hashed
+        check(f"{type(config).__name__}.{name}", getattr(config, name), hint)
+
+
+def check(where: str, value: object, hint: Any) -> None:
+    """`value` is what an annotation asks for; `where` names it in the error."""
+    options = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+    if value is None and type(None) in options:
+        return
+    for option in options:
+        wanted, *rules = get_args(option) if get_origin(option) is Annotated else (option,)
+        if get_origin(wanted) is Literal:
+            if isinstance(value, str) and value in get_args(wanted):
+                return
+        elif _is(value, wanted):
+            _check_number(where, value, rules)
+            return
+    choices = [choice for option in options if get_origin(option) is Literal for choice in get_args(option)]
+    if choices and isinstance(value, str):
+        raise ConfigError(f"{where}: {unknown('choice', value, choices)}")
+    types_ = [get_args(option)[0] if get_origin(option) is Annotated else option for option in options]
+    names = [repr(choice) for choice in choices]
+    names += [each.__name__ for each in types_ if get_origin(each) is not Literal and each is not type(None)]
+    raise ConfigError(f"{where} is {named(value)}; expected {' or '.join(names)}")
+
+
+def check_arguments(part: str, hint: Any, **arguments: object) -> None:
+    """The same for some arguments of a part."""
+    for name, value in arguments.items():
+        check(f"{part}: {name}", value, hint)
+
+
+def _is(value: object, wanted: type) -> bool:
+    """An int is a float too, but a bool, which Python takes for an int, is neither."""
+    if isinstance(value, bool):
+        return wanted is bool
+    return isinstance(value, float | int if wanted is float else get_origin(wanted) or wanted)  # tuple[str, ...]: tuple
+
+
+def _check_number(where: str, value: Any, rules: list[Rule]) -> None:
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ConfigError(f"{where}={value} must be a finite number")
+    for rule in rules:
+        if not rule.holds(value):
+            raise ConfigError(f"{where}={value} must be {rule.text}")
+
+
+@cache
+def _hints(cls: type) -> dict[str, Any]:
+    hints = get_type_hints(cls, include_extras=True)
+    return {field.name: hints[field.name] for field in fields(cls)}

@@ -1,0 +1,18 @@
+"""How a model wants to be used, beyond its numbers: which tokens begin and end a text, what its classes are called."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Usage:
+    """Token ids are of the vocabulary that the model writes."""
+
+    start: int | None = None  # decoding begins with it: </s>, pad (T5, MarianMT) or begin-of-text
+    end: tuple[int, ...] = ()  # any of them ends a text
+    pad: int | None = None
+    never: tuple[int, ...] = ()  # not to be written (MarianMT's pad)
+    beams: int = 1  # what its makers recommend for search
+    max_length: int | None = None
+    labels: tuple[str, ...] = ()  # of a classifier's classes
+    image_mean: tuple[float, ...] = ()  # of each channel: pixels from 0 to 1 are shifted and scaled by these
+    image_std: tuple[float, ...] = ()
