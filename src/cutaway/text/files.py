@@ -1,0 +1,153 @@
+"""A folder's tokenizer, whatever files it comes as: tokenizer.json, or a vocabulary in one of the older forms."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+
+from cutaway.errors import CheckpointError, unknown
+from cutaway.text import recipes
+from cutaway.text.fast import FastTokenizer
+from cutaway.text.marian import load_marian
+from cutaway.text.sentencepiece import parse
+from cutaway.text.settings import Settings, read_bytes, read_settings, read_text, read_vocabulary, register
+from cutaway.text.tokenizer import Tokenizer
+
+FAMILIES = {
+    "AlbertTokenizer": "albert",
+    "BartTokenizer": "roberta",
+    "BertTokenizer": "bert",
+    "DistilBertTokenizer": "bert",
+    "ElectraTokenizer": "bert",
+    "GPT2Tokenizer": "gpt2",
+    "LlamaTokenizer": "llama",
+    "LongformerTokenizer": "roberta",
+    "MarianTokenizer": "marian",
+    "MobileBertTokenizer": "bert",
+    "RobertaTokenizer": "roberta",
+    "T5Tokenizer": "t5",
+}
+"""transformers' tokenizer_class, without "Fast" -> recipe."""
+
+MODELS = {
+    "albert": "albert",
+    "bart": "roberta",
+    "bert": "bert",
+    "distilbert": "bert",
+    "electra": "bert",
+    "gpt2": "gpt2",
+    "llama": "llama",
+    "marian": "marian",
+    "mobilebert": "bert",
+    "mt5": "t5",
+    "roberta": "roberta",
+    "t5": "t5",
+}
+"""config.json's model_type -> recipe, where no tokenizer_class is named."""
+
+_GENERAL = ("PreTrainedTokenizerFast", "PreTrainedTokenizer", "TokenizersBackend", "PythonBackend")
+
+
+def load_tokenizer(folder: Path, config: Mapping[str, Any] | None = None) -> Tokenizer | None:
+    """The tokenizer in `folder`, None if it holds none; `config` is the model's config.json.
+
+    tokenizer.json is taken at its word. transformers 5 takes only the vocabulary from it for the classes it knows, and
+    builds the rest anew from tokenizer_config.json: where the two disagree (in old Llama files, the space after a
+    special token inside the text), ids differ.
+    """
+    folder = Path(folder)
+    settings = read_settings(folder)
+    family = _family(settings, config or {})
+    whole = read_bytes(folder, "tokenizer.json")
+    if whole is not None:
+        return _from_json(whole, folder / "tokenizer.json", settings, family)
+    if (folder / "source.spm").is_file():
+        return load_marian(folder, settings)
+    if (text := read_text(folder, "vocab.txt")) is not None:
+        lines = text.removesuffix("\n").split("\n")
+        words = {line.rstrip(): i for i, line in enumerate(lines)}
+        return recipes.VOCABULARIES[_one_of(recipes.VOCABULARIES, family, "bert", folder)](words, settings)
+    vocabulary = read_vocabulary(folder, "vocab.json")
+    if vocabulary is not None and (text := read_text(folder, "merges.txt")) is not None:
+        guess = "roberta" if {"<s>", "</s>", "<mask>"} <= set(vocabulary) else "gpt2"
+        make = recipes.BYTE_LEVEL[_one_of(recipes.BYTE_LEVEL, family, guess, folder)]
+        return make(vocabulary, _merges(text, folder / "merges.txt"), settings)
+    for name in ("spiece.model", "tokenizer.model", "sentencepiece.model"):
+        if (data := read_bytes(folder, name)) is not None:
+            model = parse(data, folder / name)
+            chosen = _one_of(recipes.SENTENCEPIECES, family, recipes.guess(model), folder)
+            if (chosen == "llama") != model.is_bpe and chosen != "sentencepiece":
+                kind = "BPE" if model.is_bpe else "unigram"
+                raise CheckpointError(f"{folder / name} is a {kind} model, which {chosen} models don't use")
+            return recipes.SENTENCEPIECES[chosen](model, settings)
+    return None
+
+
+def _family(settings: Settings, config: Mapping[str, Any]) -> str | None:
+    """The recipe that the files ask for; None if they leave it open. An unknown class is kept, and refused later."""
+    named = settings.values.get("tokenizer_class") or config.get("tokenizer_class")
+    if isinstance(named, str) and named not in _GENERAL:
+        return FAMILIES.get(named.removesuffix("Fast"), named)
+    return MODELS.get(str(config.get("model_type")))
+
+
+def _one_of(known: Mapping[str, Any], family: str | None, guess: str, folder: Path) -> str:
+    if family is None:
+        return guess
+    if family not in known:
+        hint = unknown("recipe", family, known)
+        raise CheckpointError(f"{folder} has no tokenizer.json, and its vocabulary files fit {hint}")
+    return family
+
+
+def _from_json(data: bytes, path: Path, settings: Settings, family: str | None) -> Tokenizer:
+    try:
+        backend = tokenizers.Tokenizer.from_buffer(data)
+        names = register(backend, settings, {})
+        if backend.post_processor is None:
+            backend.post_processor = tokenizers.processors.TemplateProcessing(single="$A:0", pair="$A:0 $B:1")
+        for given in (("a text",), ("a text", "and another")):  # some mistakes show only at work
+            backend.decode(backend.encode(*given).ids)
+    except (KeyboardInterrupt, SystemExit, CheckpointError):
+        raise
+    except BaseException as error:  # a panic in the library's Rust code is not an Exception
+        reason = " ".join(str(error).split())[:200]
+        raise CheckpointError(f"{path} is no tokenizer that the tokenizers library can read: {reason}") from None
+    segmented = family in (None, "bert")
+    return FastTokenizer(
+        backend,
+        names or _usual_names(backend),
+        max_length=settings.max_length,
+        chat_template=settings.chat_template,
+        settings={"model_input_names": recipes.SEGMENTED if segmented else recipes.PLAIN, **settings.values},
+    )
+
+
+def _usual_names(backend: tokenizers.Tokenizer) -> dict[str, str]:
+    """The roles of a tokenizer.json that comes alone, by the names that special tokens usually have."""
+    usual = {
+        "start": ("<s>", "<|begin_of_text|>", "<|endoftext|>"),
+        "end": ("</s>", "<|end_of_text|>", "<|endoftext|>"),
+        "unknown": ("[UNK]", "<unk>"),
+        "separator": ("[SEP]",),
+        "pad": ("[PAD]", "<pad>"),
+        "classify": ("[CLS]",),
+        "mask": ("[MASK]", "<mask>"),
+    }
+    special = {token.content for token in backend.get_added_tokens_decoder().values() if token.special}
+    found = {role: next((name for name in names if name in special), None) for role, names in usual.items()}
+    return {role: name for role, name in found.items() if name is not None}
+
+
+def _merges(text: str, path: Path) -> list[tuple[str, str]]:
+    merges = []
+    for number, line in enumerate(text.split("\n"), 1):
+        line = line.removesuffix("\r")
+        if not line or line.startswith("#version"):
+            continue
+        parts = line.split(" ")
+        if len(parts) != 2 or not all(parts):
+            raise CheckpointError(f"{path}, line {number}: '{line[:40]}' is no pair of tokens with a space between")
+        merges.append((parts[0], parts[1]))
+    return merges

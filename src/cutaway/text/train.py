@@ -1,0 +1,177 @@
+"""Tokenizers learnt from text: the same texts and settings always give the same vocabulary."""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Literal
+
+import tokenizers
+from tokenizers import AddedToken, Regex, decoders, normalizers, pre_tokenizers, processors, trainers
+from tokenizers.models import BPE, Unigram, WordPiece
+
+from cutaway.errors import ConfigError, InputError, unknown
+from cutaway.text.fast import FastTokenizer
+from cutaway.text.tokenizer import ROLES, Tokenizer
+
+Kind = Literal["bpe", "wordpiece", "unigram", "byte", "character"]
+
+SPECIAL = {"pad": "<pad>", "unknown": "<unk>", "start": "<s>", "end": "</s>", "mask": "<mask>"}
+"""Role -> token; they get the ids 0 to 4."""
+
+
+def train_tokenizer(
+    texts: Iterable[str],
+    kind: Kind = "bpe",
+    vocabulary: int = 8000,
+    *,
+    lowercase: bool = False,
+    special: Mapping[str, str] | None = None,
+) -> Tokenizer:
+    """A vocabulary of at most `vocabulary` tokens, learnt from `texts`.
+
+    bpe        bytes, joined where they often meet: any text can be written, and is read back exactly
+    wordpiece  BERT's way: words cut into pieces, accents and case as in the text unless `lowercase`
+    unigram    SentencePiece's way: the pieces that make the texts most probable
+    byte       the 256 bytes, nothing learnt
+    character  the characters of the texts, and bytes for all others
+
+    Encoded, a text stands between start and end. `special` renames the special tokens, or adds separator and classify.
+    """
+    if kind not in _MAKERS:
+        raise ConfigError(unknown("kind of tokenizer", str(kind), _MAKERS))
+    for role in special or {}:
+        if role not in ROLES:
+            raise ConfigError(unknown("role of a special token", role, ROLES))
+    names = SPECIAL | dict(special or {})
+    tokens = list(dict.fromkeys(names.values()))
+    least = len(tokens) + (256 if kind in ("bpe", "byte", "character") else 1)
+    if vocabulary < least:
+        raise ConfigError(f"vocabulary={vocabulary} is too small; kind='{kind}' needs at least {least} tokens")
+    backend = _MAKERS[kind](_checked(texts), vocabulary, tokens, names["unknown"], lowercase)
+    backend.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in tokens])
+    start, end = names["start"], names["end"]
+    backend.post_processor = processors.TemplateProcessing(
+        single=[f"{start}:0", "$A:0", f"{end}:0"],
+        pair=[f"{start}:0", "$A:0", f"{end}:0", "$B:1", f"{end}:1"],
+        special_tokens=[(token, tokens.index(token)) for token in dict.fromkeys((start, end))],
+    )
+    inputs = {"model_input_names": ["input_ids", "attention_mask"]}
+    return FastTokenizer(backend, names, settings=inputs)
+
+
+def _checked(texts: Iterable[str]) -> Iterator[str]:
+    if isinstance(texts, str):
+        raise InputError("texts is one text; give a list of texts")
+    some = False
+    for number, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise InputError(f"text {number} is {type(text).__name__}; expected str")
+        some = some or bool(text.strip())
+        yield text
+    if not some:
+        raise InputError("there is no text to learn a vocabulary from")
+
+
+def _bpe(texts: Iterator[str], size: int, special: list[str], _: str, lowercase: bool) -> tokenizers.Tokenizer:
+    backend = tokenizers.Tokenizer(BPE())
+    backend.normalizer = normalizers.Lowercase() if lowercase else None
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    trainer = trainers.BpeTrainer(
+        vocab_size=size, special_tokens=special, initial_alphabet=alphabet, show_progress=False, min_frequency=2
+    )
+    backend.train_from_iterator(texts, trainer)
+    return backend
+
+
+def _wordpiece(
+    texts: Iterator[str], size: int, special: list[str], unknown: str, lowercase: bool
+) -> tokenizers.Tokenizer:
+    """The library's own trainer numbers "##x" in the order of a hash table, and breaks ties by these numbers.
+
+    Here characters inside words have stand-ins from Unicode's private planes (BERT's normaliser removes those from
+    texts), a plain BPE is trained, which is deterministic, and the stand-ins are taken back.
+    """
+    cleaned, words = normalizers.BertNormalizer(lowercase=lowercase), pre_tokenizers.BertPreTokenizer()
+    inside: dict[str, str] = {}
+
+    def stand_in(character: str) -> str:
+        return inside.setdefault(character, chr(0xF0000 + len(inside)))
+
+    def lines() -> Iterator[str]:
+        for text in texts:
+            found = (word for word, _ in words.pre_tokenize_str(cleaned.normalize_str(text)))
+            yield " ".join(word[0] + "".join(map(stand_in, word[1:])) for word in found)
+
+    bpe = tokenizers.Tokenizer(BPE())
+    bpe.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    trainer = trainers.BpeTrainer(vocab_size=size, special_tokens=special, show_progress=False)
+    bpe.train_from_iterator(lines(), trainer)
+    back = {ord(private): character for character, private in inside.items()}
+    pieces = sorted(bpe.get_vocab().items(), key=lambda item: item[1])
+    marked = {("##" if ord(piece[0]) in back else "") + piece.translate(back): i for piece, i in pieces}
+    backend = tokenizers.Tokenizer(WordPiece(marked, unk_token=unknown))
+    backend.normalizer, backend.pre_tokenizer = cleaned, words
+    backend.decoder = decoders.WordPiece(prefix="##")
+    return backend
+
+
+def _unigram(
+    texts: Iterator[str], size: int, special: list[str], unknown: str, lowercase: bool
+) -> tokenizers.Tokenizer:
+    backend = tokenizers.Tokenizer(Unigram())
+    steps: list[Any] = [normalizers.Nmt(), normalizers.NFKC(), normalizers.Replace(Regex(" {2,}"), " ")]
+    backend.normalizer = normalizers.Sequence([*steps, normalizers.Lowercase()] if lowercase else steps)
+    backend.pre_tokenizer = pre_tokenizers.Metaspace()
+    backend.decoder = decoders.Metaspace()
+    trainer = trainers.UnigramTrainer(vocab_size=size, special_tokens=special, unk_token=unknown, show_progress=False)
+    backend.train_from_iterator(texts, trainer)
+    model = json.loads(backend.to_str())["model"]
+    backend.model = Unigram(_settled(model["vocab"], special), unk_id=special.index(unknown))
+    return backend
+
+
+def _settled(scored: list[tuple[str, float]], special: list[str]) -> list[tuple[str, float]]:
+    """The same pieces and scores, in an order that does not depend on the library's hash tables.
+
+    Characters too rare to be pieces get the lowest scores, 0.0001 apart, in a table's order; here by their codes.
+    """
+    scores = {piece: round(score, 6) for piece, score in scored if piece not in special}
+    lowest = min(scores.values(), default=0.0)
+    by_score = {score: piece for piece, score in scores.items() if len(piece) == 1}
+    rare: list[str] = []
+    while (piece := by_score.get(round(lowest + 0.0001 * len(rare), 6))) is not None:
+        rare.append(piece)
+    for number, piece in enumerate(sorted(rare)):
+        scores[piece] = round(lowest + 0.0001 * number, 6)
+    return [(token, 0.0) for token in special] + sorted(scores.items(), key=lambda item: (-item[1], item[0]))
+
+
+def _byte(_: Iterator[str], __: int, special: list[str], ___: str, lowercase: bool) -> tokenizers.Tokenizer:
+    tokens = [*special, *sorted(pre_tokenizers.ByteLevel.alphabet())]
+    backend = tokenizers.Tokenizer(BPE({token: i for i, token in enumerate(tokens)}, []))
+    backend.normalizer = normalizers.Lowercase() if lowercase else None
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    backend.decoder = decoders.ByteLevel()
+    return backend
+
+
+def _character(texts: Iterator[str], size: int, special: list[str], _: str, lowercase: bool) -> tokenizers.Tokenizer:
+    counts = Counter(character for text in texts for character in (text.lower() if lowercase else text))
+    fixed = [*special, *(f"<0x{byte:02X}>" for byte in range(256))]
+    often = sorted((character for character in counts if character not in fixed), key=lambda c: (-counts[c], c))
+    tokens = [*fixed, *sorted(often[: size - len(fixed)])]
+    backend = tokenizers.Tokenizer(BPE({token: i for i, token in enumerate(tokens)}, [], byte_fallback=True))
+    backend.normalizer = normalizers.Lowercase() if lowercase else None
+    backend.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Fuse()])
+    return backend
+
+
+_MAKERS: dict[str, Callable[[Iterator[str], int, list[str], str, bool], tokenizers.Tokenizer]] = {
+    "bpe": _bpe,
+    "wordpiece": _wordpiece,
+    "unigram": _unigram,
+    "byte": _byte,
+    "character": _character,
+}
