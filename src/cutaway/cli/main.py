@@ -1,10 +1,13 @@
 """The commands and their options. Nothing here imports torch, so that help is quick."""
 
 import atexit
+import errno
 import gc
 import os
 import sys
-from typing import Annotated
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Literal, NoReturn
 
 import typer
 
@@ -19,6 +22,8 @@ app = typer.Typer(
 )
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for other programs.")]
+Revision = Annotated[str | None, typer.Option(help="A branch, tag or commit on the hub; its newest by default.")]
+Model = Annotated[str, typer.Argument(metavar="MODEL", help="A folder, owner/name on the hub, or a llama2.c file.")]
 
 
 def _print_version(wanted: bool) -> None:
@@ -38,24 +43,34 @@ def _options(
         typer.echo(context.get_help())
 
 
-@app.command(rich_help_panel="Learn")
+def _refuse_option(number: str | None) -> None:
+    """-1 is a number that does not exist, and is told so; --jsn is an option that does not."""
+    if number is not None and number.startswith("-") and not number[1:].isdecimal():
+        raise typer.TyperException(f"No such option: {number}")
+
+
+@app.command(rich_help_panel="Learn", context_settings={"ignore_unknown_options": True})
 def notes(
-    number: Annotated[int | None, typer.Argument(help="One example, with its arithmetic written out.")] = None,
+    number: Annotated[
+        str | None, typer.Argument(metavar="[NUMBER]", help="One example, with its arithmetic written out.")
+    ] = None,
     json: Json = False,
 ) -> None:
     """The worked examples of the lecture notes, recomputed: what is printed, what is true, what went wrong."""
+    _refuse_option(number)
     from cutaway.cli import notes
 
     notes.run(number, json)
 
 
-@app.command(rich_help_panel="Learn")
+@app.command(rich_help_panel="Learn", context_settings={"ignore_unknown_options": True})
 def quiz(
-    number: Annotated[int | None, typer.Argument(help="One question only.")] = None,
+    number: Annotated[str | None, typer.Argument(metavar="[NUMBER]", help="One question only.")] = None,
     answers: Annotated[bool, typer.Option("--answers", help="Do not ask: show all answers and why.")] = False,
     json: Json = False,
 ) -> None:
     """The seven questions of the notes, with answers explained and shown on a running part."""
+    _refuse_option(number)
     from cutaway.cli import quiz
 
     quiz.run(number, answers, json)
@@ -73,6 +88,53 @@ def models(
     models.run(names or [], context, json)
 
 
+@app.command(rich_help_panel="Models")
+def get(
+    name: Annotated[str, typer.Argument(help="owner/name on the Hugging Face hub.")],
+    revision: Revision = None,
+    json: Json = False,
+) -> None:
+    """Fetch a model from the Hugging Face hub: its safetensors, config and tokenizer, never a pickle or code."""
+    from cutaway.cli import get
+
+    get.run(name, revision, json)
+
+
+@app.command(rich_help_panel="Models")
+def info(
+    name: Model,
+    tensors: Annotated[
+        bool, typer.Option("--tensors", help="Every tensor: their name, ours, shape and dtype.")
+    ] = False,
+    revision: Revision = None,
+    json: Json = False,
+) -> None:
+    """What a model is: family, sizes, tokenizer, licence. Reads the headers of its files, not the weights."""
+    from cutaway.cli import info
+
+    info.run(name, revision, tensors, json)
+
+
+@app.command(rich_help_panel="Models")
+def convert(
+    source: Model,
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="The folder to write.")],
+    to: Annotated[Literal["huggingface", "cutaway"] | None, typer.Option(help="The format of OUT.")] = None,
+    dtype: Annotated[
+        Literal["float32", "float16", "bfloat16"] | None, typer.Option(help="Of the weights; as stored by default.")
+    ] = None,
+    from_pickle: Annotated[
+        bool, typer.Option("--from-pickle", help="Read pytorch_model.bin (or a .pt file), in a process of its own.")
+    ] = False,
+    revision: Revision = None,
+    json: Json = False,
+) -> None:
+    """Write a model in another format: Hugging Face's, cutaway's own, or safetensors instead of a pickle."""
+    from cutaway.cli import convert
+
+    convert.run(source, out, to, dtype, from_pickle, revision, json)
+
+
 def _command(error: Exception) -> str:
     context = getattr(error, "ctx", None)
     return "cutaway" if context is None else str(context.command_path)
@@ -80,24 +142,49 @@ def _command(error: Exception) -> str:
 
 def main() -> None:
     """A user's mistake is one line on stderr and exit code 2; never a traceback."""
-    # Importing torch makes 160,000 objects that live to the end; searching them for garbage, while they are made
-    # and once more on the way out, took 0.5 s of the 2.1 that `cutaway models` needed.
-    gc.set_threshold(50_000)
-    atexit.register(gc.freeze)
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="replace")  # formulas have letters that some terminals lack
     try:
-        sys.exit(app(standalone_mode=False))
+        # Importing torch makes 160,000 objects that live to the end; searching them for garbage, while they are made
+        # and once more on the way out, took 0.5 s of the 2.1 that `cutaway models` needed.
+        gc.set_threshold(50_000)
+        atexit.register(gc.freeze)
+        for stream in (sys.stdout, sys.stderr):
+            if hasattr(stream, "reconfigure"):
+                stream.reconfigure(errors="replace")  # formulas have letters that some terminals lack
+        code = app(standalone_mode=False)
+        if sys.stdout is not None:
+            sys.stdout.flush()  # here, where its errors can be told
+        sys.exit(code)
     except typer.TyperException as error:  # an option or command that does not exist, or a value it can't take
         message = " ".join(error.format_message().split()).rstrip(".")
-        typer.echo(f"Error: {message} (see {_command(error)} --help)", err=True)
-        sys.exit(2)
+        _fail(f"{message} (see {_command(error)} --help)")
     except CutawayError as error:
-        typer.echo(f"Error: {error}", err=True)
-        sys.exit(2)
+        _fail(str(error))
     except (typer.Abort, KeyboardInterrupt):
         sys.exit(130)
     except BrokenPipeError:  # `cutaway notes | head`: the reader has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         sys.exit(0)
+    except SystemExit as end:
+        if isinstance(end.__context__, BrokenPipeError):  # typer was the first to hear of it, and calls it an error
+            _drop_output()
+            sys.exit(0)
+        raise
+    except OSError as error:
+        if error.errno not in _FULL or error.filename is not None:
+            raise  # of some other file, so for others to explain
+        _drop_output()  # `cutaway notes > /dev/full`
+        _fail(f"the output could not be written: {error.strerror or error}; make room, or write it elsewhere")
+
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+
+
+def _fail(message: str) -> NoReturn:
+    with suppress(OSError):
+        typer.echo(f"Error: {message}", err=True)
+    sys.exit(2)
+
+
+def _drop_output() -> None:
+    """What is still to be written can't be; Python would try once more on its way out, and complain."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

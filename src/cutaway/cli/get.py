@@ -1,0 +1,17 @@
+"""`cutaway get`: a model of the hub into the cache."""
+
+import json
+
+from cutaway.checkpoints.hub import fetch
+from cutaway.cli.info import headline, record
+from cutaway.facts import facts
+from cutaway.models.size import size
+
+
+def run(name: str, revision: str | None, as_json: bool) -> None:
+    found = facts(fetch(name, revision=revision))
+    if as_json:
+        print(json.dumps({"name": name} | record(found, size(found.config)), indent=2))
+        return
+    print(found.path)
+    print(headline(found))
