@@ -4,6 +4,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from cutaway.loading import load as load
+    from cutaway.model import Model as Model
     from cutaway.models.build import build as build
     from cutaway.models.presets import preset as preset
     from cutaway.models.recurrent import Recurrent as Recurrent
@@ -18,6 +20,8 @@ __version__ = "0.1.0"
 _PUBLIC = {
     "build": "cutaway.models.build",
     "listening": "cutaway.parts.tap",
+    "load": "cutaway.loading",
+    "Model": "cutaway.model",
     "preset": "cutaway.models.presets",
     "Recurrent": "cutaway.models.recurrent",
     "size": "cutaway.models.size",

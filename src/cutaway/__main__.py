@@ -1,6 +1,11 @@
 """`python -m cutaway` is the `cutaway` command."""
 
-from cutaway.cli.main import main
+import sys
 
 if __name__ == "__main__":
-    main()
+    try:
+        from cutaway.cli.main import main
+
+        main()
+    except KeyboardInterrupt:  # before main() could hear it
+        sys.exit(130)

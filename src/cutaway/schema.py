@@ -62,6 +62,10 @@ def _value(hint: Any, value: Any, where: str) -> Any:
     literals = [option for option in options if get_origin(option) is Literal]
     if literals:
         return _value(literals[0], value, where)
+    if get_origin(hint) is tuple:
+        if not isinstance(value, list):
+            raise ConfigError(f"{where} is {_named(value)}; expected a list")
+        return tuple(_value(get_args(hint)[0], item, f"{where}[{i}]") for i, item in enumerate(value))
     if float in options and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if not any(type(value) is option for option in options):
@@ -76,7 +80,7 @@ def _kind(options: list[Any], value: Any, where: str) -> Any:
         return options[0]
     kinds = {option.kind: option for option in options}
     kind = value.get("kind") if isinstance(value, Mapping) else None
-    if kind not in kinds:
+    if not isinstance(kind, str) or kind not in kinds:
         raise ConfigError(f"{where}: {unknown('kind', str(kind), kinds)}")
     return kinds[kind]
 

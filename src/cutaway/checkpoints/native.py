@@ -1,70 +1,97 @@
 """Our own format: a folder with config.json (what the network is) and model.safetensors (its numbers). No pickles."""
 
 import json
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 
-from cutaway.checkpoints.files import written_aside
-from cutaway.errors import CheckpointError, ConfigError
-from cutaway.models.build import empty
+from cutaway import schema
+from cutaway.checkpoints.fill import common_dtype, fill, outline_safely, plain
+from cutaway.checkpoints.weights import WEIGHTS, open_weights, outgoing, write_weights
+from cutaway.errors import CheckpointError, ConfigError, InputError
+from cutaway.files import read_json, written_aside
 from cutaway.models.config import Config, config_from_json
 from cutaway.models.network import Network
+from cutaway.models.usage import Usage
 
-CONFIG, WEIGHTS = "config.json", "model.safetensors"
+CONFIG = "config.json"
 FORMAT = "cutaway"
 
 
+@dataclass(frozen=True)
+class Description:
+    """What config.json says: the network's config, its usage, and what a foreign config.json said before."""
+
+    config: Config
+    usage: Usage = field(default_factory=Usage)
+    foreign: dict[str, Any] | None = None
+
+
+def write(network: Network, folder: Path, usage: Usage | None = None, foreign: dict[str, Any] | None = None) -> None:
+    """config.json and model.safetensors into an empty folder; a weight that two parts share is written once."""
+    network = plain(network)
+    tensors = dict(network.named_parameters()) | dict(network.named_buffers())
+    config: dict[str, Any] = {"format": FORMAT} | network.config.to_json()
+    if usage is not None and usage != Usage():
+        config["usage"] = schema.to_json(usage)
+    if foreign is not None:
+        config["huggingface"] = foreign
+    (folder / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    write_weights(folder / WEIGHTS, {name: outgoing(tensor) for name, tensor in tensors.items()})
+
+
 def save(network: Network, folder: str | Path) -> Path:
-    """Writes a network; a weight that two parts share is written once. The folder is complete or not there at all."""
+    """Writes a network. The folder is complete or not there at all."""
     folder = Path(folder)
-    weights = {name: weight.detach().contiguous() for name, weight in network.named_parameters()}
-    weights |= {name: buffer.contiguous() for name, buffer in network.named_buffers()}
     with written_aside(folder) as aside:
-        config = {"format": FORMAT} | network.config.to_json()
-        (aside / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-        save_file(weights, aside / WEIGHTS, metadata={"format": "pt"})
+        write(network, aside)
     return folder
 
 
-def load(folder: str | Path) -> Network:
+def load(folder: str | Path, dtype: torch.dtype | None = None) -> Network:
     """The network that `save` wrote, number for number."""
     folder = Path(folder)
-    config = read_config(folder)
-    network = empty(config)
+    config = describe(folder).config
+    weights = open_weights(folder)
+    network = outline_safely(config, len(weights), folder / CONFIG)
     wanted = dict(network.named_parameters()) | dict(network.named_buffers())
-    path = folder / WEIGHTS
+    found = {name: entry.shape for name, entry in weights.items()}
+    _check(folder / WEIGHTS, {name: tuple(weight.shape) for name, weight in wanted.items()}, found)
+    whole = [name for name, entry in weights.items() if not entry.dtype.is_floating_point]
+    if whole:
+        raise CheckpointError(f"{folder / WEIGHTS}: {whole[0]} holds {weights[whole[0]].dtype}, not weights")
+    dtype = dtype or common_dtype(entry.dtype for entry in weights.values())
+    return fill(network, {name: weights.tensor(name).to(dtype) for name in wanted})
+
+
+def is_native(keys: dict[str, Any]) -> bool:
+    """Whether a config.json is of our own."""
+    return keys.get("format") == FORMAT
+
+
+def describe(folder: Path) -> Description:
+    """What a saved network is, without its weights."""
+    path = folder / CONFIG
+    if not path.is_file():
+        raise CheckpointError(f"{folder} is not a saved model: it has no {CONFIG}")
+    data = read_json(path)
+    if not is_native(data):
+        raise CheckpointError(f'{path} was not written by cutaway: it lacks "format": "{FORMAT}"')
+    usage, foreign = data.pop("usage", {}), data.pop("huggingface", None)
+    del data["format"]
     try:
-        with safe_open(path, framework="pt") as file:
-            found = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118  # no mapping
-            _check(path, {name: tuple(weight.shape) for name, weight in wanted.items()}, found)
-            with torch.no_grad():
-                for name, weight in wanted.items():
-                    weight.data = file.get_tensor(name)
-    except FileNotFoundError:
-        raise CheckpointError(f"{folder} has {CONFIG} but no {WEIGHTS}; is the copy complete?") from None
-    except (SafetensorError, OSError) as error:
-        raise CheckpointError(f"{path} is not a whole safetensors file ({error}); copy or save it again") from None
-    return network
+        if foreign is not None and not isinstance(foreign, dict):
+            raise ConfigError("huggingface is not an object")
+        return Description(config_from_json(data), schema.from_json(Usage, usage, "usage"), foreign)
+    except (ConfigError, InputError) as error:
+        raise CheckpointError(f"{path}: {error}") from None
 
 
 def read_config(folder: Path) -> Config:
-    """The config of a saved network, without its weights."""
-    path = folder / CONFIG
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError):
-        raise CheckpointError(f"{folder} is not a saved model: it has no {CONFIG}") from None
-    except (json.JSONDecodeError, UnicodeDecodeError, OSError) as error:
-        raise CheckpointError(f"{path} can't be read as JSON ({error}); copy or save it again") from None
-    if not isinstance(data, dict) or data.pop("format", None) != FORMAT:
-        raise CheckpointError(f'{path} was not written by cutaway: it lacks "format": "{FORMAT}"')
-    try:
-        return config_from_json(data)
-    except ConfigError as error:
-        raise CheckpointError(f"{path}: {error}") from None
+    """The config of a saved network."""
+    return describe(folder).config
 
 
 Shapes = dict[str, tuple[int, ...]]

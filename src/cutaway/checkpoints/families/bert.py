@@ -1,0 +1,136 @@
+"""BERT, and what is shaped like it (MiniLM)."""
+
+from dataclasses import replace
+from typing import Any
+
+from cutaway.checkpoints.family import Architecture, Contents, Family, class_keys, n_classes
+from cutaway.checkpoints.keys import ACTIVATION_NAMES, Keys
+from cutaway.checkpoints.rules import NameMap, Rule
+from cutaway.models.config import (
+    AnswerSpan,
+    Classifier,
+    Head,
+    MaskedLanguageModel,
+    SentenceVector,
+    StackConfig,
+    TransformerConfig,
+)
+
+WORDS, PROJECTION = "embeddings.word_embeddings.weight", "cls.predictions.decoder.weight"
+BLOCK, OURS = "encoder.layer.{i}.", "encoder.blocks.{i}."
+
+NAMES = NameMap(
+    body=[
+        Rule(WORDS, "encoder.embedding.tokens.weight"),
+        Rule("embeddings.position_embeddings.weight", "encoder.embedding.positions.weight"),
+        Rule("embeddings.token_type_embeddings.weight", "encoder.embedding.segments.weight"),
+        Rule("embeddings.LayerNorm.{weight,bias}", "encoder.embedding.norm.{weight,bias}"),
+        Rule(BLOCK + "attention.self.{query,key,value}.{weight,bias}", OURS + "self_attention.{q,k,v}.{weight,bias}"),
+        Rule(BLOCK + "attention.output.dense.{weight,bias}", OURS + "self_attention.out.{weight,bias}"),
+        Rule(BLOCK + "attention.output.LayerNorm.{weight,bias}", OURS + "self_attention_norm.{weight,bias}"),
+        Rule(BLOCK + "intermediate.dense.{weight,bias}", OURS + "feedforward.up.{weight,bias}"),
+        Rule(BLOCK + "output.dense.{weight,bias}", OURS + "feedforward.down.{weight,bias}"),
+        Rule(BLOCK + "output.LayerNorm.{weight,bias}", OURS + "feedforward_norm.{weight,bias}"),
+        Rule("pooler.dense.{weight,bias}", "head.pool.dense.{weight,bias}"),
+    ],
+    head=[
+        Rule("cls.predictions.transform.dense.{weight,bias}", "head.dense.{weight,bias}"),
+        Rule("cls.predictions.transform.LayerNorm.{weight,bias}", "head.norm.{weight,bias}"),
+        Rule("cls.predictions.bias", "head.vocabulary.bias"),
+        Rule(PROJECTION, "head.vocabulary.weight"),
+        Rule("classifier.{weight,bias}", "head.classes.{weight,bias}"),
+        Rule("qa_outputs.{weight,bias}", "head.ends.{weight,bias}"),
+    ],
+    copies={PROJECTION: WORDS, "cls.predictions.decoder.bias": "cls.predictions.bias"},
+    ignored=("embeddings.position_ids", "pooler.*", "cls.seq_relationship.*"),  # the last: next-sentence prediction
+)
+
+
+def names(config: TransformerConfig) -> NameMap:
+    """If the output table is untied, so is its bias, which then goes by another name; the first is never used."""
+    if not isinstance(config.head, MaskedLanguageModel) or config.head.tied:
+        return NAMES
+    old, new = "cls.predictions.bias", "cls.predictions.decoder.bias"
+    head = [Rule(new, rule.ours) if rule.theirs == old else rule for rule in NAMES.head]
+    return replace(NAMES, head=head, copies={old: new}, ignored=(*NAMES.ignored, old))
+
+
+def read(keys: Keys, contents: Contents, head: Head | None) -> TransformerConfig:
+    keys.only("position_embedding_type", "absolute", why="cutaway's BERT has absolute positions only")
+    keys.only("is_decoder", False, why="cutaway's BERT is an encoder")
+    keys.only("add_cross_attention", False, why="cutaway's BERT is an encoder")
+    keys.ignore("classifier_dropout", "tie_word_embeddings", "hidden_act")
+    encoder = StackConfig(
+        vocabulary=keys.count("vocab_size", 30522),
+        n_blocks=keys.count("num_hidden_layers", 12),
+        d_model=keys.count("hidden_size", 768),
+        n_heads=keys.count("num_attention_heads", 12),
+        d_ff=keys.count("intermediate_size", 3072),
+        activation=keys.activation("hidden_act", "gelu"),
+        norm_epsilon=keys.number("layer_norm_eps", 1e-12, low=1e-30),
+        positions="learned",
+        max_positions=keys.count("max_position_embeddings", 512),
+        n_segments=keys.count("type_vocab_size", 2),
+        scale_embedding=False,
+        norm_embedding=True,
+        dropout=keys.probability("hidden_dropout_prob", 0.1),
+        attention_dropout=keys.probability("attention_probs_dropout_prob", 0.1),
+    )
+    return TransformerConfig(encoder=encoder, head=head, initialization="truncated_normal")
+
+
+def masked_language_model(keys: Keys, contents: Contents) -> Head:
+    return MaskedLanguageModel(
+        tied=contents.tied(PROJECTION, WORDS),
+        activation=keys.activation("hidden_act", "gelu"),
+        norm_epsilon=keys.number("layer_norm_eps", 1e-12, low=1e-30),
+    )
+
+
+def classifier(keys: Keys, contents: Contents) -> Head:
+    dropout = keys.probability("classifier_dropout", keys.probability("hidden_dropout_prob", 0.1))
+    return Classifier(n_classes=n_classes(keys), hidden="tanh", dropout=dropout)
+
+
+def pooler(keys: Keys, contents: Contents) -> Head | None:
+    """Some bare encoders were saved with the pooler and some without."""
+    return SentenceVector(pooling="first", hidden="tanh") if "pooler.dense.weight" in contents else None
+
+
+def write(config: TransformerConfig) -> dict[str, Any]:
+    stack = config.last
+    return {
+        "vocab_size": stack.vocabulary,
+        "num_hidden_layers": stack.n_blocks,
+        "hidden_size": stack.d_model,
+        "num_attention_heads": stack.n_heads,
+        "intermediate_size": stack.d_ff,
+        "hidden_act": ACTIVATION_NAMES[stack.activation],
+        "layer_norm_eps": stack.norm_epsilon,
+        "max_position_embeddings": stack.max_positions,
+        "type_vocab_size": stack.n_segments,
+        "hidden_dropout_prob": stack.dropout,
+        "attention_probs_dropout_prob": stack.attention_dropout,
+        "classifier_dropout": config.head.dropout if isinstance(config.head, Classifier) else None,
+        "tie_word_embeddings": config.head.tied if isinstance(config.head, MaskedLanguageModel) else True,
+        "position_embedding_type": "absolute",
+        **class_keys(config),
+    }
+
+
+FAMILY = Family(
+    name="BERT",
+    model_types=("bert",),
+    architectures={
+        "BertForMaskedLM": Architecture(MaskedLanguageModel, masked_language_model),
+        "BertForPreTraining": Architecture(MaskedLanguageModel, masked_language_model),  # less its second head
+        "BertForSequenceClassification": Architecture(Classifier, classifier),
+        "BertForQuestionAnswering": Architecture(AnswerSpan, lambda keys, contents: AnswerSpan()),
+        "BertModel": Architecture(SentenceVector, pooler, bare=True),
+    },
+    read=read,
+    write=write,
+    names=names,
+    prefixes=("bert.",),  # absent in files of the bare encoder, and in some old ones
+    renamed={".LayerNorm.gamma": ".LayerNorm.weight", ".LayerNorm.beta": ".LayerNorm.bias"},  # until 2019
+)

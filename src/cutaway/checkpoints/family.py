@@ -1,0 +1,114 @@
+"""What a family of checkpoints is: how its config reads, how its weights are named, and which heads it has."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from cutaway.checkpoints.keys import Keys
+from cutaway.checkpoints.rules import NameMap
+from cutaway.models.config import Classifier, Head, SentenceVector, TransformerConfig
+
+
+@dataclass(frozen=True)
+class Contents:
+    """The tensors of a file, by the names that a family's rules use. What only the file knows is asked here."""
+
+    places: Mapping[str, str]  # the rules' name -> the name in the file
+    differ: Callable[[str, str], bool]  # whether two tensors hold different numbers
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.places
+
+    def tied(self, head: str, *tables: str) -> bool:
+        """Whether a head repeats the embedding: it is absent, or equal. Whatever a config says, the file decides."""
+        table = next((table for table in tables if table in self.places), None)
+        return head not in self.places or (table is not None and not self.differ(head, table))
+
+
+ReadHead = Callable[[Keys, Contents], Head | None]
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """A name in a config.json's "architectures": the head it means, and how that reads.
+
+    `bare`: it may also have no head, or one without weights of its own, as sentence vectors that are a plain mean.
+    `fits`: whether it has the halves of a config. `prefix`: what it puts before the names of the body, if that is not
+    what the rest of its family does.
+    """
+
+    head: type[Head] | None
+    read: ReadHead
+    bare: bool = False
+    fits: Callable[[TransformerConfig], bool] = lambda _: True
+    prefix: str | None = None
+
+
+BODY = Architecture(None, lambda *_: None, bare=True)
+
+
+@dataclass(frozen=True)
+class Family:
+    """One family, as data and a few short functions.
+
+    `read` gives the config that a config.json describes, with the head of one of `architectures`; `write` gives the
+    keys that describe a config. Reading what was written gives the config back, or the family can't hold it.
+    `architectures` are in the order of guessing, for a config.json that names none. `prefixes` stand before the names
+    of the body in files that also have a head; `renamed` are endings that older files spell otherwise.
+    """
+
+    name: str
+    model_types: tuple[str, ...]
+    architectures: Mapping[str, Architecture]
+    read: Callable[[Keys, Contents, Head | None], TransformerConfig]
+    write: Callable[[TransformerConfig], dict[str, Any]]
+    names: Callable[[TransformerConfig], NameMap]
+    prefixes: tuple[str, ...] = ()
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    writes_pad: bool = True  # MarianMT must be kept from it
+
+    def canonical(self, name: str) -> str:
+        """A name in a file, as the rules spell it."""
+        prefix = next((prefix for prefix in self.prefixes if name.startswith(prefix)), "")
+        name = name.removeprefix(prefix)
+        for old, new in self.renamed.items():
+            if name.endswith(old):
+                return name.removesuffix(old) + new
+        return name
+
+    def prefix(self, architecture: str) -> str:
+        """What stands before the names of the body when this is saved."""
+        made = self.architectures[architecture]
+        return "" if made.bare or not self.prefixes else made.prefix or self.prefixes[0]
+
+    def architecture(self, config: TransformerConfig, model_type: str) -> str | None:
+        """The name under which this family saves such a network; None if it has none."""
+        kind = None if config.head is None else type(config.head)
+        for name, architecture in self.architectures.items():
+            matches = architecture.head is kind or (architecture.bare and is_bare(config.head))
+            if matches and architecture.fits(config) and name.lower().startswith(model_type):
+                return name
+        return None
+
+
+def is_bare(head: Head | None) -> bool:
+    """Whether a head has no weights."""
+    return head is None or (isinstance(head, SentenceVector) and head.hidden is None)
+
+
+def n_classes(keys: Keys) -> int:
+    """How many classes a classifier knows. Old files say num_labels, beside names of two classes that mean nothing."""
+    labels = keys.get("id2label")
+    if labels is None or keys.get("num_labels") is not None:
+        return keys.count("num_labels", 2)
+    if not isinstance(labels, Mapping) or not labels:
+        raise keys.wrong("id2label", labels, "an object from class numbers to names")
+    return len(labels)
+
+
+def class_keys(config: TransformerConfig) -> dict[str, Any]:
+    """The keys that say how many classes there are; their names, if they have any, are in a model's usage."""
+    if not isinstance(config.head, Classifier):
+        return {}
+    names = {i: f"LABEL_{i}" for i in range(config.head.n_classes)}
+    return {"id2label": names, "label2id": {name: i for i, name in names.items()}}

@@ -1,0 +1,98 @@
+"""`cutaway.load`: a folder, a name on the Hugging Face hub, or a llama2.c file, to a model."""
+
+from pathlib import Path
+
+import torch
+
+from cutaway.checkpoints import huggingface, llama2c, native
+from cutaway.checkpoints.hub import fetch
+from cutaway.checkpoints.usage import read_usage
+from cutaway.errors import CheckpointError, unknown
+from cutaway.files import read_json
+from cutaway.model import Model
+from cutaway.models.config import Config, Head, StackConfig
+from cutaway.models.usage import Usage
+from cutaway.text.files import load_tokenizer
+from cutaway.text.tokenizer import Tokenizer
+
+DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16, "float64": torch.float64}
+
+
+def load(
+    name: str | Path,
+    *,
+    head: Head | huggingface.Saved | None = "saved",
+    dtype: torch.dtype | str | None = None,
+    revision: str | None = None,
+    offline: bool = False,
+) -> Model:
+    """The model of that name: a folder, `owner/name` on the hub, or a llama2.c .bin file.
+
+    Weights keep the dtype they are stored in, mapped from the file, unless `dtype` says otherwise. `head` replaces the
+    saved one: `Classifier(n_classes=3)` begins a new classifier on a model that had none. `offline` looks at what was
+    downloaded before, and nowhere else.
+    """
+    dtype = _dtype(dtype)
+    folder = locate(name, revision=revision, offline=offline)
+    if folder.is_file():
+        return _llama2c(folder, head, dtype)
+    if not (folder / "config.json").is_file():
+        raise CheckpointError(f"{folder} is not a model: it has no config.json")
+    if native.is_native(read_json(folder / "config.json")):
+        return _native(folder, str(name), head, dtype)
+    checkpoint = huggingface.open_folder(folder, head)
+    tokenizer = load_tokenizer(folder, checkpoint.keys)
+    check_tokenizer(folder, tokenizer, checkpoint.config)
+    return Model(
+        checkpoint.load(dtype),
+        tokenizer,
+        read_usage(folder, checkpoint.family, checkpoint.keys, checkpoint.config),
+        str(name),
+        huggingface.Origin(checkpoint.family, checkpoint.keys),
+        checkpoint.report,
+        folder,
+    )
+
+
+def locate(name: str | Path, *, revision: str | None = None, offline: bool = False) -> Path:
+    """Where the files of a model are, after fetching them if they are not here."""
+    path = Path(name).expanduser()
+    return path if path.exists() else fetch(str(name), revision=revision, offline=offline)
+
+
+def check_tokenizer(folder: Path, tokenizer: Tokenizer | None, config: Config) -> None:
+    """A tokenizer must not give ids that the embedding has no row for; rows to spare are usual."""
+    rows = [half.vocabulary for half in (config.encoder, config.decoder) if half is not None and half.vocabulary]
+    if tokenizer is not None and rows and tokenizer.vocabulary_size > max(rows):
+        raise CheckpointError(
+            f"{folder}: the tokenizer has ids up to {tokenizer.vocabulary_size - 1}, the model a vocabulary of "
+            f"{max(rows)}; they do not belong together"
+        )
+
+
+def _dtype(dtype: torch.dtype | str | None) -> torch.dtype | None:
+    if dtype is None or isinstance(dtype, torch.dtype):
+        return dtype
+    if dtype not in DTYPES:
+        raise CheckpointError(unknown("dtype", dtype, DTYPES))
+    return DTYPES[dtype]
+
+
+def _native(folder: Path, name: str, head: Head | huggingface.Saved | None, dtype: torch.dtype | None) -> Model:
+    if head != "saved":
+        raise CheckpointError(f"{folder} is a model of cutaway's own; its head can't be replaced on the way in")
+    described = native.describe(folder)
+    tokenizer = load_tokenizer(folder)
+    check_tokenizer(folder, tokenizer, described.config)
+    origin = None if described.foreign is None else huggingface.Origin.of(described.foreign)
+    return Model(native.load(folder, dtype), tokenizer, described.usage, name, origin, folder=folder)
+
+
+def _llama2c(file: Path, head: Head | huggingface.Saved | None, dtype: torch.dtype | None) -> Model:
+    """Its tokenizer is the file tok*.bin beside it."""
+    if head != "saved":
+        raise CheckpointError(f"{file} is a llama2.c file; its head can't be replaced on the way in")
+    network = llama2c.read(file, dtype)
+    assert isinstance(network.config.decoder, StackConfig)
+    tokenizer = llama2c.tokenizer_beside(file, network.config.decoder.vocabulary or 0)
+    return Model(network, tokenizer, Usage(start=1, end=(1, 2)), file.stem)

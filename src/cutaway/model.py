@@ -1,0 +1,89 @@
+"""A model as a user holds it: the network, its tokenizer, and how it wants to be used."""
+
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from cutaway.checkpoints import huggingface, native
+from cutaway.checkpoints.usage import usage_keys, write_side_files
+from cutaway.errors import CheckpointError, InputError, unknown
+from cutaway.files import written_aside
+from cutaway.models.config import Config, TransformerConfig
+from cutaway.models.network import Network
+from cutaway.models.usage import Usage
+from cutaway.seeing.trace import Trace, trace
+from cutaway.text.tokenizer import Tokenizer
+
+Format = Literal["cutaway", "huggingface"]
+PAPERS = ("README.md", "LICENSE", "LICENSE.md", "LICENSE.txt")
+
+
+@dataclass
+class Model:
+    """What `cutaway.load` gives.
+
+    `network` is the torch module, `tokenizer` turns text into its input (None: it reads images, or the folder had
+    none), `origin` is what a config.json of Hugging Face said, kept so that saving gives it back.
+    """
+
+    network: Network
+    tokenizer: Tokenizer | None = None
+    usage: Usage = field(default_factory=Usage)
+    name: str = "model"
+    origin: huggingface.Origin | None = None
+    report: huggingface.Report = field(default_factory=huggingface.Report)
+    folder: Path | None = None  # where it was loaded from
+
+    @property
+    def config(self) -> Config:
+        return self.network.config
+
+    def save(self, folder: str | Path, format: Format = "cutaway") -> Path:  # noqa: A002  # the word users look for
+        """Writes the model: our own format, or Hugging Face's. The folder is complete or not there at all."""
+        folder = Path(folder)
+        if format not in ("cutaway", "huggingface"):
+            raise CheckpointError(unknown("format", format, ("cutaway", "huggingface")))
+        with written_aside(folder) as aside:
+            if format == "cutaway":
+                foreign = None if self.origin is None else dict(self.origin.keys)
+                native.write(self.network, aside, self.usage, foreign)
+            else:
+                assert isinstance(self.config, TransformerConfig) or self.origin is None
+                huggingface.write(self.network, aside, self.origin, self._usage_keys())
+                if isinstance(self.config, TransformerConfig):
+                    write_side_files(self.usage, self.config, aside)
+            if self.tokenizer is not None:
+                self.tokenizer.save(aside)
+            self._copy_papers(aside)
+        return folder
+
+    def _copy_papers(self, aside: Path) -> None:
+        """Its description and its licence go with a model."""
+        for name in PAPERS:
+            if self.folder is not None and (self.folder / name).is_file():
+                shutil.copyfile(self.folder / name, aside / name)
+
+    def _usage_keys(self) -> dict[str, Any]:
+        return usage_keys(self.usage, self.config) if isinstance(self.config, TransformerConfig) else {}
+
+    def trace(self, text: str, target: str | None = None, *, keep: str | list[str] = "*") -> Trace:
+        """Every named value on the way of one text; an encoder-decoder is also given what it has said so far."""
+        if self.tokenizer is None:
+            raise InputError(f"{self.name} has no tokenizer; trace its network: cutaway.trace(model.network, inputs)")
+        inputs = [torch.tensor([self.tokenizer.encode(text).ids])]
+        if self.network.has_encoder and self.network.has_decoder:
+            if self.usage.start is None:
+                raise InputError(f"{self.name} does not say which token starts its output; trace its network instead")
+            said = [] if target is None else self.tokenizer.encode_target(target).ids
+            inputs.append(torch.tensor([[self.usage.start, *said]]))
+        elif target is not None:
+            raise InputError(f"{self.name} has no second input: it is not an encoder-decoder")
+        return trace(self.network, *inputs, keep=keep)
+
+    def __repr__(self) -> str:
+        halves = "-".join(half for half in ("encoder", "decoder") if getattr(self.config, half) is not None)
+        n = sum(weight.numel() for weight in self.network.parameters())
+        return f"Model({self.name!r}, {halves}, {n:,} parameters)"
