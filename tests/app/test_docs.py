@@ -1,25 +1,42 @@
 """The documentation, as a person uses it: its code runs, its commands work, its tree is the tree."""
 
+import os
 import re
 import shlex
 import subprocess
 import sys
 from pathlib import Path
 
+import huggingface_hub.constants as constants
 import pytest
 
+from bench.parity import CASES
 from docs import families
+from tests.app.small_hub import furnish, lay_out
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
 def blocks(page: Path, language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    found = re.findall(r"^```(\w*)\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    return [block for name, block in found if name == language]
+
+
+@pytest.fixture(scope="session")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("cache")
+    lay_out(folder)
+    return folder
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: page.name)
-def test_python_on_the_page_runs(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_python_on_the_page_runs(
+    page: Path, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(cache))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
     for code in blocks(page, "python"):
         exec(compile(code, str(page), "exec"), names)
@@ -39,9 +56,12 @@ def test_there_are_commands_to_try() -> None:
 
 
 @pytest.mark.parametrize("command", commands())
-def test_command_on_the_page_works(command: str) -> None:
+def test_command_on_the_page_works(command: str, cache: Path, tmp_path: Path) -> None:
+    furnish(tmp_path)
     done = subprocess.run(
-        [sys.executable, "-m", *shlex.split(command)], input="", capture_output=True, encoding="utf-8", timeout=60
+        [sys.executable, "-m", *shlex.split(command)],
+        input="", capture_output=True, encoding="utf-8", timeout=60, cwd=tmp_path,
+        env=os.environ | {"HF_HUB_CACHE": str(cache), "HF_HUB_OFFLINE": "1"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stdout
@@ -61,7 +81,7 @@ def test_the_tree_of_the_readme_is_the_tree() -> None:
             listed.add(str(path))
         if name.endswith("/"):
             folders = [*folders[:depth], name]
-    for folder in ("parts", "models", "checkpoints", "seeing"):
+    for folder in ("parts", "models", "checkpoints", "text", "seeing"):
         for file in (ROOT / "src/cutaway" / folder).glob("*.py"):
             if file.name != "__init__.py":
                 assert str(file.relative_to(ROOT)) in listed, f"{file.name} is not in README's architecture section"
@@ -82,3 +102,9 @@ def test_links_lead_somewhere() -> None:
         for target in re.findall(r"\]\(([^)#]+)", page.read_text(encoding="utf-8")):
             if "://" not in target:
                 assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_the_parity_page_has_every_case() -> None:
+    page = (ROOT / "docs/parity.md").read_text(encoding="utf-8")
+    names = [line.split("|")[1].strip() for line in page.splitlines() if line.startswith("| ")]
+    assert [name for name in names if ": " in name] == [case.name for case in CASES]
