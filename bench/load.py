@@ -5,8 +5,8 @@ is of a fresh process that has imported what it needs: seconds, and the most mem
 pages of the file included. Contestants take turns. The file is in the system's cache for all of them.
 
 A mapped file is read when it is used, so "load" alone may read little of it; "load, then read" goes through every
-weight once. Both save into a new folder and leave it to the system when the files reach the disk (cutaway waits for that,
-by fsync, only where it replaces a model).
+weight once. Both save into a new folder and leave it to the system when the files reach the disk (cutaway waits for
+that, by fsync, only where it replaces a model).
 """
 
 import argparse

@@ -10,7 +10,7 @@ import torch
 import transformers as hf
 
 import cutaway
-from bench.parity import CASES, Case, same_bits
+from bench.parity import CASES, Case, inputs, same_bits
 from cutaway.checkpoints.huggingface import describe
 from cutaway.errors import CheckpointError, InputError
 from cutaway.model import Model
@@ -138,6 +138,30 @@ def test_sentence_vectors(pooling: str, normalized: bool, saved: Saved, tmp_path
     tokens = torch.tensor([[1, 2, 3, 4]])
     assert torch.equal(again.network(tokens), model.network(tokens))
     assert again.report.ignored == []
+
+
+@pytest.mark.parametrize("options", [{}, {"foreach": True}, {"fused": True}], ids=str)
+@pytest.mark.parametrize("name", ["GPT-2: language model", "T5: v1.0", "ViT: classifier"])
+def test_loaded_weights_train_as_any(name: str, options: dict[str, bool], saved: Saved) -> None:
+    """torch's fused optimisers read a weight's memory as it lies: one with gaps would be trained wrongly."""
+
+    def trained(copied: bool) -> list[torch.Tensor]:
+        network = cutaway.load(saved(name)).network  # in evaluation mode: no dropout
+        if copied:
+            for weight in network.parameters():
+                weight.data = weight.data.contiguous().clone()
+        case = next(case for case in CASES if case.name == name)
+        assert isinstance(network.config, TransformerConfig)
+        given = inputs(case, network.config, "none")
+        optimizer = torch.optim.AdamW(network.parameters(), lr=0.01, **options)
+        for _ in range(3):
+            optimizer.zero_grad()
+            network(*given.ours, **given.our_options).square().mean().backward()
+            optimizer.step()
+        return list(network.parameters())
+
+    for one, other in zip(trained(copied=False), trained(copied=True), strict=True):
+        assert torch.allclose(one, other, atol=1e-6)
 
 
 def test_images_keep_their_mean_and_deviation(saved: Saved, tmp_path: Path) -> None:

@@ -62,7 +62,8 @@ class Checkpoint:
         dtype = dtype or self.dtype
         found: dict[str, Tensor] = {}
         for name, pair in self.sources.items():
-            made = pair.operation.load(self.weights.tensor(name))
+            theirs = self.weights.read(name) if pair.operation.copies else self.weights.tensor(name)
+            made = pair.operation.load(theirs)
             found |= {ours: tensor.to(dtype) for ours, tensor in zip(pair.ours, made, strict=True)}
         if self.report.fresh:
             begun = dict(build(self.config).named_parameters())

@@ -17,10 +17,11 @@ from cutaway.errors import CheckpointError
 
 @dataclass(frozen=True)
 class Operation:
-    """Theirs, one tensor, to ours, one or several; and back."""
+    """Theirs, one tensor, to ours, one or several; and back. `copies`: ours are not views of theirs."""
 
     load: Callable[[Tensor], tuple[Tensor, ...]]
     save: Callable[[tuple[Tensor, ...]], Tensor]
+    copies: bool = False
 
 
 SAME = Operation(lambda theirs: (theirs,), lambda ours: ours[0])
@@ -34,9 +35,14 @@ def split(n: int) -> Operation:
 
 
 def split_columns(n: int) -> Operation:
-    """`n` of ours side by side, each flipped: GPT-2's queries, keys and values."""
+    """`n` of ours side by side, each flipped: GPT-2's queries, keys and values.
+
+    Ours are copies: views of a third of every row have gaps, and torch's fused optimisers misread such weights.
+    """
     return Operation(
-        lambda theirs: theirs.mT.chunk(n), lambda ours: _joined(tuple(tensor.mT for tensor in ours), dim=1)
+        lambda theirs: tuple(part.contiguous() for part in theirs.mT.chunk(n)),
+        lambda ours: _joined(tuple(tensor.mT for tensor in ours), dim=1),
+        copies=True,
     )
 
 
@@ -62,7 +68,7 @@ def halves(n_heads: int) -> Operation:
     def save(ours: tuple[Tensor, ...]) -> Tensor:
         return ours[0].reshape(n_heads, 2, -1, *ours[0].shape[1:]).transpose(1, 2).flatten(0, 2)
 
-    return Operation(load, save)
+    return Operation(load, save, copies=True)
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,7 @@ class Entry:
     file: Path
     dtype: torch.dtype
     shape: tuple[int, ...]
+    start: int  # of its bytes in the file
 
     @property
     def n_bytes(self) -> int:
@@ -77,6 +78,20 @@ class Weights(Mapping[str, Entry]):
             return self._open[file].get_tensor(name)
         except (SafetensorError, OSError) as error:
             raise CheckpointError(f"{file} is not a whole safetensors file ({error}); copy it again") from None
+
+    def read(self, name: str) -> Tensor:
+        """The tensor, copied from its file: for what will be copied anyway, so that no page of it stays mapped."""
+        entry = self.entries[name]
+        try:
+            with entry.file.open("rb") as stream:
+                stream.seek(entry.start)
+                data = bytearray(entry.n_bytes)
+                if stream.readinto(data) != entry.n_bytes:
+                    raise CheckpointError(f"{entry.file} ends before {name} does; was it changed meanwhile?")
+        except OSError as error:
+            raise CheckpointError(f"{entry.file} can't be read: {error.strerror}") from None
+        flat = torch.frombuffer(data, dtype=entry.dtype) if data else torch.empty(0, dtype=entry.dtype)
+        return flat.view(entry.shape)
 
 
 def open_weights(folder: Path) -> Weights:
@@ -131,14 +146,14 @@ def read_header(file: Path) -> dict[str, Entry]:
             if not 2 <= n <= min(size - 8, _LARGEST_HEADER):
                 raise ValueError(f"its first 8 bytes give a header of {n:,} bytes, in a file of {size:,}")
             header = parse_json(stream.read(n))
-        return _entries(file, header, size - 8 - n)
+        return _entries(file, header, 8 + n, size - 8 - n)
     except OSError as error:
         raise CheckpointError(f"{file} can't be read: {error.strerror}") from None
     except ValueError as error:
         raise CheckpointError(f"{file} is not a whole safetensors file ({error}); copy or save it again") from None
 
 
-def _entries(file: Path, header: Any, n_data: int) -> dict[str, Entry]:
+def _entries(file: Path, header: Any, first: int, n_data: int) -> dict[str, Entry]:
     if not isinstance(header, dict):
         raise ValueError("its header is not an object")
     header.pop("__metadata__", None)
@@ -158,7 +173,7 @@ def _entries(file: Path, header: Any, n_data: int) -> dict[str, Entry]:
             raise ValueError(f"{name!r} has dtype {dtype[:40]!r}; cutaway reads {', '.join(DTYPES)}")
         if len(shape) > 8 or not all(type(length) is int and 0 <= length < 2**48 for length in shape):
             raise ValueError(f"{name!r} has shape {str(shape)[:80]}")
-        found[name] = Entry(file, DTYPES[dtype], tuple(shape))
+        found[name] = Entry(file, DTYPES[dtype], tuple(shape), first + begin)
         if begin < 0 or end - begin != found[name].n_bytes:
             raise ValueError(
                 f"{name!r} of shape {str(shape)[:80]} and dtype {dtype} lies at {str(begin)[:40]} to {str(end)[:40]}"
