@@ -8,7 +8,10 @@ from collections.abc import Iterable, Sequence
 
 
 class CutawayError(Exception):
-    """A mistake the user can mend; its text is the whole explanation."""
+    """A mistake the user can mend; its text is the whole explanation, on one line whatever names it quotes."""
+
+    def __str__(self) -> str:
+        return Exception.__str__(self).replace("\n", "\\n").replace("\r", "\\r")
 
 
 class ConfigError(CutawayError, ValueError):
@@ -21,8 +24,6 @@ class InputError(CutawayError, ValueError):
 
 class UnknownNameError(InputError, KeyError):
     """A name that a trace, or another mapping, does not have."""
-
-    __str__ = Exception.__str__  # a KeyError's text would stand in quotation marks
 
 
 class CheckpointError(CutawayError):

@@ -19,7 +19,7 @@ from torch import Tensor
 
 import cutaway
 from cutaway import checkpoints
-from cutaway.errors import CheckpointError, ConfigError, InputError
+from cutaway.errors import CheckpointError, ConfigError, InputError, UnknownNameError
 from cutaway.models.build import build
 from cutaway.models.config import (
     Classifier,
@@ -804,3 +804,8 @@ def test_recurrent_source_vocabulary_is_its_own() -> None:
     network = build(shrunk("gru-seq2seq"))
     with pytest.raises(InputError, match=f"outside this model's {SOURCE_VOCABULARY}"):
         network.encode(torch.full((1, 2), SOURCE_VOCABULARY))
+
+
+@pytest.mark.parametrize("kind", [ConfigError, InputError, CheckpointError, UnknownNameError])
+def test_an_error_is_one_line(kind: type[Exception]) -> None:
+    assert str(kind("no tensor 'a\nb\r'")) == r"no tensor 'a\nb\r'"

@@ -40,7 +40,7 @@ def split_columns(n: int) -> Operation:
     Ours are copies: views of a third of every row have gaps, and torch's fused optimisers misread such weights.
     """
     return Operation(
-        lambda theirs: tuple(part.contiguous() for part in theirs.mT.chunk(n)),
+        lambda theirs: tuple(part.contiguous().mT for part in theirs.chunk(n, dim=1)),
         lambda ours: _joined(tuple(tensor.mT for tensor in ours), dim=1),
         copies=True,
     )

@@ -82,16 +82,15 @@ class Weights(Mapping[str, Entry]):
     def read(self, name: str) -> Tensor:
         """The tensor, copied from its file: for what will be copied anyway, so that no page of it stays mapped."""
         entry = self.entries[name]
+        tensor = torch.empty(entry.shape, dtype=entry.dtype)
         try:
             with entry.file.open("rb") as stream:
                 stream.seek(entry.start)
-                data = bytearray(entry.n_bytes)
-                if stream.readinto(data) != entry.n_bytes:
+                if entry.n_bytes and stream.readinto(_bytes(tensor)) != entry.n_bytes:
                     raise CheckpointError(f"{entry.file} ends before {name} does; was it changed meanwhile?")
         except OSError as error:
             raise CheckpointError(f"{entry.file} can't be read: {error.strerror}") from None
-        flat = torch.frombuffer(data, dtype=entry.dtype) if data else torch.empty(0, dtype=entry.dtype)
-        return flat.view(entry.shape)
+        return tensor
 
 
 def open_weights(folder: Path) -> Weights:
@@ -160,8 +159,8 @@ def _entries(file: Path, header: Any, first: int, n_data: int) -> dict[str, Entr
     found: dict[str, Entry] = {}
     places: list[tuple[int, int, str]] = []
     for name, tensor in header.items():
-        if len(name) > 1000:
-            raise ValueError(f"the header has a name of {len(name):,} characters")
+        if len(name) > 1000 or not name.isprintable():
+            raise ValueError(f"the header has the name {name[:80]!r}…, of {len(name):,} characters")
         match tensor:
             case {"dtype": str(dtype), "shape": list(shape), "data_offsets": [int(begin), int(end)], **rest} if (
                 not rest
@@ -223,5 +222,9 @@ def write_weights(file: Path, tensors: Mapping[str, Outgoing]) -> None:
             assert tuple(made.shape) == tensors[name].shape
             assert made.dtype == tensors[name].dtype
             if made.numel():
-                n_bytes = made.numel() * made.dtype.itemsize
-                stream.write((ctypes.c_ubyte * n_bytes).from_address(made.data_ptr()))
+                stream.write(_bytes(made))
+
+
+def _bytes(tensor: Tensor) -> ctypes.Array[ctypes.c_ubyte]:
+    """The memory of a contiguous tensor; without numpy, which torch does not need."""
+    return (ctypes.c_ubyte * (tensor.numel() * tensor.dtype.itemsize)).from_address(tensor.data_ptr())
