@@ -8,10 +8,11 @@ from collections.abc import Iterable, Sequence
 
 
 class CutawayError(Exception):
-    """A mistake the user can mend; its text is the whole explanation, on one line whatever names it quotes."""
+    """A mistake the user can mend; its text is the whole explanation, on one line, whatever it quotes."""
 
     def __str__(self) -> str:
-        return Exception.__str__(self).replace("\n", "\\n").replace("\r", "\\r")
+        text = Exception.__str__(self).replace("\n", "\\n").replace("\r", "\\r")
+        return text if len(text) <= 1500 else f"{text[:1500]} …"
 
 
 class ConfigError(CutawayError, ValueError):

@@ -9,7 +9,7 @@ import torch
 
 from cutaway.checkpoints import huggingface, llama2c, native
 from cutaway.checkpoints.fill import outline_safely
-from cutaway.checkpoints.usage import read_usage
+from cutaway.checkpoints.usage import read_side_files, read_usage
 from cutaway.checkpoints.weights import open_weights
 from cutaway.errors import CheckpointError, ConfigError
 from cutaway.files import read_json
@@ -93,7 +93,9 @@ def _huggingface(folder: Path) -> Facts:
         family=checkpoint.family.name,
         architecture=checkpoint.architecture,
         tokenizer=tokenizer,
-        usage=read_usage(folder, checkpoint.family, checkpoint.keys, checkpoint.config),
+        usage=read_usage(
+            {"config.json": checkpoint.keys, **read_side_files(folder)}, checkpoint.family, checkpoint.config, folder
+        ),
         licence=licence(folder),
         unread_keys=checkpoint.report.unread_keys,
         ignored=checkpoint.report.ignored,
@@ -127,7 +129,7 @@ def _origin(described: native.Description) -> tuple[str | None, str | None]:
     """The family that a model came from, and what it would be called there now."""
     if described.foreign is None or not isinstance(described.config, TransformerConfig):
         return None, None
-    origin = huggingface.Origin.of(described.foreign)
+    origin = huggingface.Origin(described.foreign)
     try:
         return origin.family.name, huggingface.describe(described.config, origin)[1]
     except CheckpointError:  # its head has been changed to one that the family lacks

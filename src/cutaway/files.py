@@ -31,6 +31,8 @@ def written_aside(folder: Path) -> Iterator[Path]:
     """
     try:
         folder = folder.resolve() if folder.is_symlink() else folder.absolute()
+        if folder == Path.cwd():
+            raise CheckpointError(f"{folder} is the folder you are in, which saving would replace; choose another name")
         if folder.exists() and not _is_model(folder):
             raise CheckpointError(f"{folder} exists and holds something other than a saved model; choose another name")
         folder.parent.mkdir(parents=True, exist_ok=True)

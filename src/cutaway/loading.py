@@ -1,12 +1,13 @@
 """`cutaway.load`: a folder, a name on the Hugging Face hub, or a llama2.c file, to a model."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 
 from cutaway.checkpoints import huggingface, llama2c, native
 from cutaway.checkpoints.hub import fetch
-from cutaway.checkpoints.usage import read_usage
+from cutaway.checkpoints.usage import read_side_files, read_usage
 from cutaway.errors import CheckpointError, unknown
 from cutaway.files import read_json
 from cutaway.model import Model
@@ -29,7 +30,7 @@ def load(
     """The model of that name: a folder, `owner/name` on the hub, or a llama2.c .bin file.
 
     Weights keep the dtype they are stored in, mapped from the file, unless `dtype` says otherwise. `head` replaces the
-    saved one: `Classifier(n_classes=3)` begins a new classifier on a model that had none. `offline` looks at what was
+    saved one: `Classifier(n_classes=3, hidden="tanh")` begins a new classifier on a BERT. `offline` looks at what was
     downloaded before, and nowhere else.
     """
     dtype = _dtype(dtype)
@@ -43,20 +44,20 @@ def load(
     checkpoint = huggingface.open_folder(folder, head)
     tokenizer = load_tokenizer(folder, checkpoint.keys)
     check_tokenizer(folder, tokenizer, checkpoint.config)
-    return Model(
-        checkpoint.load(dtype),
-        tokenizer,
-        read_usage(folder, checkpoint.family, checkpoint.keys, checkpoint.config),
-        str(name),
-        huggingface.Origin(checkpoint.family, checkpoint.keys),
-        checkpoint.report,
-        folder,
-    )
+    files = {"config.json": checkpoint.keys, **read_side_files(folder)}
+    usage = read_usage(files, checkpoint.family, checkpoint.config, folder)
+    if head != "saved":
+        usage = replace(usage, labels=())  # the names of other classes
+    origin = huggingface.Origin(files)
+    return Model(checkpoint.load(dtype), tokenizer, usage, str(name), origin, checkpoint.report, folder)
 
 
 def locate(name: str | Path, *, revision: str | None = None, offline: bool = False) -> Path:
     """Where the files of a model are, after fetching them if they are not here."""
-    path = Path(name).expanduser()
+    try:
+        path = Path(name).expanduser()
+    except (RuntimeError, TypeError) as error:
+        raise CheckpointError(f"{str(name)[:200]!r} is no name of a model: {error}") from None
     return path if path.exists() else fetch(str(name), revision=revision, offline=offline)
 
 
@@ -84,7 +85,7 @@ def _native(folder: Path, name: str, head: Head | huggingface.Saved | None, dtyp
     described = native.describe(folder)
     tokenizer = load_tokenizer(folder)
     check_tokenizer(folder, tokenizer, described.config)
-    origin = None if described.foreign is None else huggingface.Origin.of(described.foreign)
+    origin = None if described.foreign is None else huggingface.Origin(described.foreign)
     return Model(native.load(folder, dtype), tokenizer, described.usage, name, origin, folder=folder)
 
 

@@ -1,5 +1,6 @@
 """A model as a user holds it: the network, its tokenizer, and how it wants to be used."""
 
+import json
 import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any, Literal
 import torch
 
 from cutaway.checkpoints import huggingface, native
-from cutaway.checkpoints.usage import usage_keys, write_side_files
+from cutaway.checkpoints.usage import CONFIG, Files, read_usage, side_files, usage_keys
 from cutaway.errors import CheckpointError, InputError, unknown
 from cutaway.files import written_aside
 from cutaway.models.config import Config, TransformerConfig
@@ -43,18 +44,14 @@ class Model:
 
     def save(self, folder: str | Path, format: Format = "cutaway") -> Path:  # noqa: A002  # the word users look for
         """Writes the model: our own format, or Hugging Face's. The folder is complete or not there at all."""
-        folder = Path(folder)
+        folder = Path(folder).expanduser()
         if format not in ("cutaway", "huggingface"):
             raise CheckpointError(unknown("format", format, ("cutaway", "huggingface")))
         with written_aside(folder) as aside:
             if format == "cutaway":
-                foreign = None if self.origin is None else dict(self.origin.keys)
-                native.write(self.network, aside, self.usage, foreign)
+                native.write(self.network, aside, self.usage, None if self.origin is None else self.origin.files)
             else:
-                assert isinstance(self.config, TransformerConfig) or self.origin is None
-                huggingface.write(self.network, aside, self.origin, self._usage_keys())
-                if isinstance(self.config, TransformerConfig):
-                    write_side_files(self.usage, self.config, aside)
+                self._write_huggingface(aside)
             if self.tokenizer is not None:
                 self.tokenizer.save(aside)
             self._copy_papers(aside)
@@ -66,8 +63,23 @@ class Model:
             if self.folder is not None and (self.folder / name).is_file():
                 shutil.copyfile(self.folder / name, aside / name)
 
-    def _usage_keys(self) -> dict[str, Any]:
-        return usage_keys(self.usage, self.config) if isinstance(self.config, TransformerConfig) else {}
+    def _write_huggingface(self, aside: Path) -> None:
+        """What lay beside config.json goes out as it came in; if the usage was changed since, with the changes."""
+        files: Files = {} if self.origin is None else self.origin.files
+        more: dict[str, Any] = {}
+        if isinstance(self.config, TransformerConfig) and not self._is_used_as_saved(self.config):
+            more = usage_keys(self.usage, self.config)
+            new = side_files(self.usage, self.config)
+            files = {**files, **{name: {**files.get(name, {}), **keys} for name, keys in new.items()}}
+        huggingface.write(self.network, aside, self.origin, more)
+        for name, keys in files.items():
+            if name != CONFIG:
+                (aside / name).write_text(json.dumps(keys, indent=2) + "\n", encoding="utf-8")
+
+    def _is_used_as_saved(self, config: TransformerConfig) -> bool:
+        if self.origin is None:
+            return False
+        return self.usage == read_usage(self.origin.files, self.origin.family, config, Path())
 
     def trace(self, text: str, target: str | None = None, *, keep: str | list[str] = "*") -> Trace:
         """Every named value on the way of one text; an encoder-decoder is also given what it has said so far."""

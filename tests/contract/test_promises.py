@@ -809,3 +809,4 @@ def test_recurrent_source_vocabulary_is_its_own() -> None:
 @pytest.mark.parametrize("kind", [ConfigError, InputError, CheckpointError, UnknownNameError])
 def test_an_error_is_one_line(kind: type[Exception]) -> None:
     assert str(kind("no tensor 'a\nb\r'")) == r"no tensor 'a\nb\r'"
+    assert len(str(kind("x" * 10_000))) < 1600

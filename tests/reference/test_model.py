@@ -1,6 +1,8 @@
 """A model as a user holds it: from one format to the other and back, with its tokenizer and how it is used."""
 
 import json
+import pickle
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +16,7 @@ from bench.parity import CASES, Case, inputs, same_bits
 from cutaway.checkpoints.huggingface import describe
 from cutaway.errors import CheckpointError, InputError
 from cutaway.model import Model
-from cutaway.models.config import SentenceVector, TransformerConfig
+from cutaway.models.config import Classifier, SentenceVector, TransformerConfig
 from cutaway.models.usage import Usage
 from cutaway.text.train import train_tokenizer
 from tests.families import FAMILIES, shrunk
@@ -104,6 +106,42 @@ def test_a_tokenizer_that_does_not_belong_to_the_model(tmp_path: Path) -> None:
         Model(cutaway.build(shrunk("gpt2")), tokenizer).save(tmp_path / format, format=format)
         with pytest.raises(CheckpointError, match="they do not belong together"):
             cutaway.load(tmp_path / format)
+
+
+def test_generation_and_image_settings_go_out_as_they_came_in(saved: Saved, tmp_path: Path) -> None:
+    """All of them, not only those that cutaway reads; a usage that was changed since is written over them."""
+    settings = {"no_repeat_ngram_size": 2, "length_penalty": 0.6, "forced_eos_token_id": 0, "num_beams": 3}
+    images = {"do_center_crop": True, "crop_size": 12, "image_mean": [0.5] * 3, "image_std": [0.5] * 3, "resample": 3}
+    for name, file, keys in (
+        ("MarianMT: translation", "generation_config.json", settings),
+        ("ViT: classifier", "preprocessor_config.json", images),
+    ):
+        folder = shutil.copytree(saved(name), tmp_path / file)
+        (folder / file).write_text(json.dumps(keys))
+        cutaway.load(folder).save(tmp_path / f"{file} ours")
+        model = cutaway.load(tmp_path / f"{file} ours")
+        model.save(tmp_path / f"{file} theirs", format="huggingface")
+        assert json.loads((tmp_path / f"{file} theirs" / file).read_text()) == keys
+        model.usage = replace(model.usage, beams=7, image_mean=(0.1, 0.1, 0.1))
+        model.save(tmp_path / f"{file} changed", format="huggingface")
+        written = json.loads((tmp_path / f"{file} changed" / file).read_text())
+        changed = {key for key in keys if written[key] != keys[key]}
+        assert changed == ({"num_beams"} if file.startswith("generation") else {"image_mean"})
+
+
+def test_a_classifier_of_other_classes(saved: Saved, tmp_path: Path) -> None:
+    """The ordinary case of training further: 5 classes become 3, and begin anew."""
+    for name, hidden in (("BERT: classifier", "tanh"), ("ViT: classifier", None)):
+        model = cutaway.load(saved(name), head=Classifier(n_classes=3, hidden=hidden))  # type: ignore[arg-type]
+        assert set(model.report.fresh) == {"head.classes.weight", "head.classes.bias"}
+        assert model.usage.labels == ()
+        model.save(tmp_path / name.split(":")[0], format="huggingface")
+        assert hf.AutoConfig.from_pretrained(tmp_path / name.split(":")[0]).num_labels == 3
+
+
+def test_a_model_can_be_pickled(saved: Saved) -> None:
+    model = pickle.loads(pickle.dumps(cutaway.load(saved("GPT-2: language model"))))
+    assert model.origin.family.name == "GPT-2"
 
 
 def test_marian_starts_from_pad_and_never_writes_it(saved: Saved) -> None:

@@ -48,6 +48,12 @@ def test_a_link_to_a_model_stays_a_link(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "model"]
 
 
+def test_the_folder_one_is_in_is_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(checkpoints.save(small(), tmp_path / "model"))
+    with pytest.raises(CheckpointError, match="the folder you are in"):
+        checkpoints.save(small(), ".")
+
+
 def test_a_left_over_folder_does_not_stop_the_next_save(tmp_path: Path) -> None:
     folder = checkpoints.save(small(), tmp_path / "model")
     (tmp_path / ".model.old").mkdir()

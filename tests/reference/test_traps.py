@@ -271,6 +271,35 @@ def test_a_family_that_is_not_named_is_found(name: str, saved: Saved, changed: C
     hf.AutoModel.from_pretrained(tmp_path / "named")
 
 
+@pytest.mark.parametrize(
+    ("name", "aliases"),
+    [
+        (
+            "GPT-2: language model",
+            {"num_attention_heads": "n_head", "hidden_size": "n_embd", "num_hidden_layers": "n_layer"},
+        ),
+        ("DistilBERT: masked LM", {"num_attention_heads": "n_heads", "hidden_size": "dim"}),
+        ("T5: v1.0", {"num_attention_heads": "num_heads", "num_hidden_layers": "num_layers", "head_dim": "d_kv"}),
+    ],
+)
+def test_other_names_of_keys(name: str, aliases: dict[str, str], saved: Saved, changed: Changed) -> None:
+    """transformers takes both; a default in place of what is said would give other numbers."""
+    given = json.loads((saved(name) / "config.json").read_text())
+    keys = {other: given[name] for other, name in aliases.items()} | dict.fromkeys(aliases.values())
+    folder = changed(name, keys)
+    assert cutaway.load(folder).report.unread_keys == []
+    assert torch.equal(output(folder, name), output(saved(name), name))
+
+
+def test_llama_3_rotation_without_its_first_context(saved: Saved, changed: Changed) -> None:
+    """transformers then takes max_position_embeddings."""
+    name = "Llama: Llama 3 rotation"
+    given = json.loads((saved(name) / "config.json").read_text())["rope_parameters"]
+    del given["original_max_position_embeddings"]
+    folder = changed(name, {"rope_parameters": given})
+    assert torch.allclose(output(folder, name, padding="none"), expected(name, folder), atol=1e-5)
+
+
 def test_num_labels_wins_over_names_that_mean_nothing(changed: Changed) -> None:
     names = {"0": "LABEL_0", "1": "LABEL_1"}
     model = cutaway.load(changed("BERT: classifier", {"num_labels": 5, "id2label": names}))

@@ -54,7 +54,8 @@ class Family:
     `read` gives the config that a config.json describes, with the head of one of `architectures`; `write` gives the
     keys that describe a config. Reading what was written gives the config back, or the family can't hold it.
     `architectures` are in the order of guessing, for a config.json that names none. `prefixes` stand before the names
-    of the body in files that also have a head; `renamed` are endings that older files spell otherwise.
+    of the body in files that also have a head; `renamed` are endings that older files spell otherwise,
+    `aliases` other names of keys, which transformers takes too.
     """
 
     name: str
@@ -65,7 +66,15 @@ class Family:
     names: Callable[[TransformerConfig], NameMap]
     prefixes: tuple[str, ...] = ()
     renamed: Mapping[str, str] = field(default_factory=dict)
+    aliases: Mapping[str, str] = field(default_factory=dict)
     writes_pad: bool = True  # MarianMT must be kept from it
+
+    def spelled(self, keys: Keys) -> Keys:
+        """A config.json with the names of keys that this family reads."""
+        more = {name: keys.data[other] for other, name in self.aliases.items() if other in keys.data}
+        known = Keys({**more, **keys.data}, keys.where)
+        known.ignore(*keys.asked, *self.aliases)
+        return known
 
     def canonical(self, name: str) -> str:
         """A name in a file, as the rules spell it."""

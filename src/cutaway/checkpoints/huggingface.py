@@ -20,6 +20,7 @@ from cutaway.checkpoints.fill import common_dtype, fill, outline_safely, plain
 from cutaway.checkpoints.keys import Keys
 from cutaway.checkpoints.rules import NameMap, Pair
 from cutaway.checkpoints.sentence import read_pooling, write_pooling
+from cutaway.checkpoints.usage import Files
 from cutaway.checkpoints.weights import WEIGHTS, Outgoing, Weights, open_weights, write_weights
 from cutaway.errors import CheckpointError, ConfigError, InputError, unknown
 from cutaway.files import read_json
@@ -81,6 +82,7 @@ def open_folder(folder: Path, head: Head | Saved | None = "saved") -> Checkpoint
     weights = open_weights(folder)
     try:
         family = _family(keys) if "model_type" in keys.data else _fitting_family(keys, weights)
+        keys = family.spelled(keys)
         contents = _contents(family, weights)
         name, architecture = _architecture(keys, family, contents)
         chosen = (read_pooling(folder) or architecture.read(keys, contents)) if head == "saved" else head
@@ -185,8 +187,14 @@ class _Fit:
                 used.add(theirs)
                 sources[self.contents.places[theirs]] = pair
                 expected = tuple(pair.operation.save(tuple(wanted[name] for name in pair.ours)).shape)
-                wrong += self._misfits(self.contents.places[theirs], expected, pair)
-            elif self.asked and all(name.startswith("head.") for name in pair.ours):
+                misfits = self._misfits(self.contents.places[theirs], expected, pair)
+                if misfits and self.asked and _is_head(pair):  # another number of classes: this begins anew
+                    report.fresh.extend(pair.ours)
+                    report.ignored.append(self.contents.places[theirs])
+                    del sources[self.contents.places[theirs]]
+                else:
+                    wrong += misfits
+            elif self.asked and _is_head(pair):
                 report.fresh.extend(pair.ours)
             else:
                 wrong.append(f"{pair.theirs} is missing (our {', '.join(pair.ours)})")
@@ -221,17 +229,23 @@ class _Fit:
         return [f"{self.contents.places[name]} is not part of this model"]
 
 
+def _is_head(pair: Pair) -> bool:
+    return all(name.startswith("head.") for name in pair.ours)
+
+
 @dataclass(frozen=True)
 class Origin:
-    """Where a network came from: what its config.json said, so that saving gives it back whole."""
+    """Where a network came from: its config.json and what lay beside it, so that saving gives them back whole."""
 
-    family: Family
-    keys: Mapping[str, Any]
+    files: Files
 
-    @classmethod
-    def of(cls, keys: Mapping[str, Any]) -> "Origin":
-        """From a config.json alone."""
-        return cls(_family(Keys(keys, "the config.json this model came from")), keys)
+    @property
+    def keys(self) -> Mapping[str, Any]:
+        return self.files[CONFIG]
+
+    @property
+    def family(self) -> Family:
+        return _family(Keys(self.keys, "the config.json this model came from"))
 
 
 def write(

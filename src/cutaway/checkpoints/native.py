@@ -9,6 +9,7 @@ import torch
 
 from cutaway import schema
 from cutaway.checkpoints.fill import common_dtype, fill, outline_safely, plain
+from cutaway.checkpoints.usage import Files
 from cutaway.checkpoints.weights import WEIGHTS, open_weights, outgoing, write_weights
 from cutaway.errors import CheckpointError, ConfigError, InputError
 from cutaway.files import read_json, written_aside
@@ -22,14 +23,14 @@ FORMAT = "cutaway"
 
 @dataclass(frozen=True)
 class Description:
-    """What config.json says: the network's config, its usage, and what a foreign config.json said before."""
+    """What config.json says: the network's config, its usage, and the files it had as a model of Hugging Face."""
 
     config: Config
     usage: Usage = field(default_factory=Usage)
-    foreign: dict[str, Any] | None = None
+    foreign: Files | None = None
 
 
-def write(network: Network, folder: Path, usage: Usage | None = None, foreign: dict[str, Any] | None = None) -> None:
+def write(network: Network, folder: Path, usage: Usage | None = None, foreign: Files | None = None) -> None:
     """config.json and model.safetensors into an empty folder; a weight that two parts share is written once."""
     network = plain(network)
     tensors = dict(network.named_parameters()) | dict(network.named_buffers())
@@ -82,11 +83,15 @@ def describe(folder: Path) -> Description:
     usage, foreign = data.pop("usage", {}), data.pop("huggingface", None)
     del data["format"]
     try:
-        if foreign is not None and not isinstance(foreign, dict):
-            raise ConfigError("huggingface is not an object")
+        if foreign is not None and not _are_files(foreign):
+            raise ConfigError("huggingface does not hold the files of a model of Hugging Face")
         return Description(config_from_json(data), schema.from_json(Usage, usage, "usage"), foreign)
     except (ConfigError, InputError) as error:
         raise CheckpointError(f"{path}: {error}") from None
+
+
+def _are_files(foreign: Any) -> bool:
+    return isinstance(foreign, dict) and CONFIG in foreign and all(isinstance(keys, dict) for keys in foreign.values())
 
 
 def read_config(folder: Path) -> Config:

@@ -1,6 +1,5 @@
 """A model's usage, from and to the keys that Hugging Face scatters over three files."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,16 +10,21 @@ from cutaway.files import read_json
 from cutaway.models.config import Classifier, TransformerConfig
 from cutaway.models.usage import Usage
 
-GENERATION, IMAGES = "generation_config.json", "preprocessor_config.json"
+CONFIG, GENERATION, IMAGES = "config.json", "generation_config.json", "preprocessor_config.json"
+Files = Mapping[str, Mapping[str, Any]]
+"""The JSON files of a folder of Hugging Face, by name."""
 
 
-def read_usage(folder: Path, family: Family, config_keys: Mapping[str, Any], config: TransformerConfig) -> Usage:
+def read_side_files(folder: Path) -> Files:
+    """What lies beside config.json, as it is."""
+    return {name: read_json(folder / name) for name in (GENERATION, IMAGES) if (folder / name).is_file()}
+
+
+def read_usage(files: Files, family: Family, config: TransformerConfig, where: Path) -> Usage:
     """config.json, what generation_config.json says more, and preprocessor_config.json for images."""
-    data = dict(config_keys)
-    if (folder / GENERATION).is_file():
-        data |= {key: value for key, value in read_json(folder / GENERATION).items() if value is not None}
-    keys = Keys(data, str(folder / "config.json"))
-    images = Keys(read_json(folder / IMAGES) if (folder / IMAGES).is_file() else {}, str(folder / IMAGES))
+    said = {key: value for key, value in files.get(GENERATION, {}).items() if value is not None}
+    keys = Keys({**files[CONFIG], **said}, str(where / CONFIG))
+    images = Keys(files.get(IMAGES, {}), str(where / IMAGES))
     start = keys.get("decoder_start_token_id") if config.encoder is not None else keys.get("bos_token_id")
     pad = _token(keys, "pad_token_id", keys.get("pad_token_id"))
     return Usage(
@@ -89,8 +93,9 @@ def usage_keys(usage: Usage, config: TransformerConfig) -> dict[str, Any]:
     return {key: value for key, value in keys.items() if value is not None}
 
 
-def write_side_files(usage: Usage, config: TransformerConfig, folder: Path) -> None:
+def side_files(usage: Usage, config: TransformerConfig) -> Files:
     """generation_config.json for what writes text, preprocessor_config.json for what reads images."""
+    files: dict[str, dict[str, Any]] = {}
     if config.decoder is not None and usage != Usage():
         generation = {key: value for key, value in usage_keys(usage, config).items() if key.endswith("token_id")}
         if usage.never:
@@ -99,10 +104,10 @@ def write_side_files(usage: Usage, config: TransformerConfig, folder: Path) -> N
             generation["num_beams"] = usage.beams
         if usage.max_length is not None:
             generation["max_length"] = usage.max_length
-        _write(folder / GENERATION, generation)
+        files[GENERATION] = generation
     if usage.image_mean and config.last.patches is not None:
         size = config.last.patches.image_size
-        images = {
+        files[IMAGES] = {
             "image_processor_type": "ViTImageProcessor",
             "do_resize": True,
             "do_rescale": True,
@@ -112,8 +117,4 @@ def write_side_files(usage: Usage, config: TransformerConfig, folder: Path) -> N
             "image_mean": list(usage.image_mean),
             "image_std": list(usage.image_std),
         }
-        _write(folder / IMAGES, images)
-
-
-def _write(path: Path, data: dict[str, Any]) -> None:
-    path.write_text(json.dumps(data, indent=2) + "\n", encoding="utf-8")
+    return files

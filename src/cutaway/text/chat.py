@@ -1,7 +1,8 @@
 """Chat templates: a conversation written as the one text its model was taught.
 
 Templates come with models, from anybody. They run in jinja2's sandbox as transformers runs them, and besides with
-bounds on the time, on what they write, and on the texts they build on the way.
+bounds on the time, on what they write, and on the texts they build with operators. These stop mistakes and plain loops;
+a template made to waste time inside a single filter can still do so. It can't reach files, the network or Python.
 """
 
 import functools
@@ -53,7 +54,9 @@ def render(
         raise CheckpointError(f"the chat template is broken in line {error.lineno}: {error.message}") from None
     except _TooMuchError as error:
         raise CheckpointError(f"the chat template {error}") from None
-    except (jinja2.TemplateError, ArithmeticError, LookupError, TypeError, ValueError, RecursionError) as error:
+    except MemoryError:
+        raise CheckpointError("the chat template builds a text that no memory holds") from None
+    except Exception as error:  # whatever its filters make of these messages
         raise InputError(f"the chat template refuses this chat: {error}") from None
 
 

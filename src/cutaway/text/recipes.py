@@ -21,7 +21,12 @@ SEGMENTED = ["input_ids", "token_type_ids", "attention_mask"]
 PLAIN = ["input_ids", "attention_mask"]
 
 
-def bert(vocabulary: Mapping[str, int], settings: Settings) -> Tokenizer:
+def distilbert(vocabulary: Mapping[str, int], settings: Settings) -> Tokenizer:
+    """BERT's, for a model without segments."""
+    return bert(vocabulary, settings, PLAIN)
+
+
+def bert(vocabulary: Mapping[str, int], settings: Settings, inputs: list[str] = SEGMENTED) -> Tokenizer:
     """WordPiece: the longest known piece first, '##' marks pieces inside words."""
     defaults = _defaults(unknown="[UNK]", separator="[SEP]", pad="[PAD]", classify="[CLS]", mask="[MASK]")
     unknown = _named(settings, defaults, "unknown")
@@ -39,7 +44,7 @@ def bert(vocabulary: Mapping[str, int], settings: Settings) -> Tokenizer:
     backend.decoder = decoders.WordPiece(prefix="##")
     names = register(backend, settings, defaults)
     backend.post_processor = _around(backend, _need(names, "classify"), _need(names, "separator"))
-    return _tokenizer(backend, names, settings, SEGMENTED)
+    return _tokenizer(backend, names, settings, inputs)
 
 
 def gpt2(vocabulary: Mapping[str, int], merges: list[tuple[str, str]], settings: Settings) -> Tokenizer:
@@ -154,7 +159,7 @@ def plain_sentencepiece(model: SentencePieceModel, settings: Settings) -> Tokeni
     return _tokenizer(backend, names, settings, PLAIN)
 
 
-VOCABULARIES: dict[str, Callable[[Mapping[str, int], Settings], Tokenizer]] = {"bert": bert}
+VOCABULARIES: dict[str, Callable[[Mapping[str, int], Settings], Tokenizer]] = {"bert": bert, "distilbert": distilbert}
 BYTE_LEVEL = {"gpt2": gpt2, "roberta": roberta}
 SENTENCEPIECES: dict[str, Callable[[SentencePieceModel, Settings], Tokenizer]] = {
     "albert": albert,

@@ -106,4 +106,5 @@ FAMILY = Family(
     write=write,
     names=lambda config: NAMES,
     prefixes=("distilbert.",),
+    aliases={"hidden_size": "dim", "num_attention_heads": "n_heads", "num_hidden_layers": "n_layers"},
 )

@@ -102,4 +102,10 @@ FAMILY = Family(
     write=write,
     names=lambda config: NAMES,
     prefixes=("transformer.",),
+    aliases={
+        "hidden_size": "n_embd",
+        "max_position_embeddings": "n_positions",
+        "num_attention_heads": "n_head",
+        "num_hidden_layers": "n_layer",
+    },
 )

@@ -38,9 +38,8 @@ NAMES = NameMap(
 
 def rotation(keys: Keys) -> tuple[float, RotaryScaling | None]:
     """Base and scaling: v4 says rope_theta and rope_scaling, v5 rope_parameters."""
-    given = keys.part("rope_parameters")
-    scaling = keys.part("rope_scaling")
-    given = Keys({**scaling.data, **given.data}, given.where)
+    scaling, given = keys.part("rope_scaling"), keys.part("rope_parameters")
+    given = scaling if scaling.data else given  # transformers reads them in this order
     base = given.number("rope_theta", keys.number("rope_theta", 10000.0, low=1.001), low=1.001)
     kind = given.get("rope_type", given.get("type", "default"))
     if kind == "default":
@@ -53,7 +52,7 @@ def rotation(keys: Keys) -> tuple[float, RotaryScaling | None]:
         factor=given.number("factor", 8.0, low=1.0),
         low_frequency_factor=given.number("low_freq_factor", 1.0, low=1e-6),
         high_frequency_factor=given.number("high_freq_factor", 4.0, low=1e-6),
-        original_positions=given.count("original_max_position_embeddings", 8192),
+        original_positions=given.count("original_max_position_embeddings", keys.count("max_position_embeddings", 2048)),
     )
 
 

@@ -147,4 +147,10 @@ FAMILY = Family(
     read=read,
     write=write,
     names=names,
+    aliases={
+        "head_dim": "d_kv",
+        "hidden_size": "d_model",
+        "num_attention_heads": "num_heads",
+        "num_hidden_layers": "num_layers",
+    },
 )
