@@ -28,7 +28,7 @@ def run(name: str, revision: str | None, tensors: bool, as_json: bool) -> None:
     grid.add_column(style="bold", no_wrap=True)
     grid.add_column(overflow="fold")
     for title, text in _rows(found, counted).items():
-        grid.add_row(title, "".join(c if c.isprintable() else "�" for c in text))
+        grid.add_row(title, "".join(c if c.isprintable() or c == "\n" else "�" for c in text))
     console.print(grid, "", parts_table(counted), sep="\n")
     if tensors:
         console.print()
