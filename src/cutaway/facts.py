@@ -9,7 +9,6 @@ import torch
 
 from cutaway.checkpoints import huggingface, llama2c, native
 from cutaway.checkpoints.fill import outline_safely
-from cutaway.checkpoints.usage import read_side_files, read_usage
 from cutaway.checkpoints.weights import open_weights
 from cutaway.errors import CheckpointError, ConfigError
 from cutaway.files import read_json
@@ -93,9 +92,7 @@ def _huggingface(folder: Path) -> Facts:
         family=checkpoint.family.name,
         architecture=checkpoint.architecture,
         tokenizer=tokenizer,
-        usage=read_usage(
-            {"config.json": checkpoint.keys, **read_side_files(folder)}, checkpoint.family, checkpoint.config, folder
-        ),
+        usage=checkpoint.usage,
         licence=licence(folder),
         unread_keys=checkpoint.report.unread_keys,
         ignored=checkpoint.report.ignored,

@@ -7,7 +7,6 @@ import torch
 
 from cutaway.checkpoints import huggingface, llama2c, native
 from cutaway.checkpoints.hub import fetch
-from cutaway.checkpoints.usage import read_side_files, read_usage
 from cutaway.errors import CheckpointError, unknown
 from cutaway.files import read_json
 from cutaway.model import Model
@@ -44,11 +43,10 @@ def load(
     checkpoint = huggingface.open_folder(folder, head)
     tokenizer = load_tokenizer(folder, checkpoint.keys)
     check_tokenizer(folder, tokenizer, checkpoint.config)
-    files = {"config.json": checkpoint.keys, **read_side_files(folder)}
-    usage = read_usage(files, checkpoint.family, checkpoint.config, folder)
+    usage = checkpoint.usage
     if head != "saved":
         usage = replace(usage, labels=())  # the names of other classes
-    origin = huggingface.Origin(files)
+    origin = huggingface.Origin(checkpoint.files)
     return Model(checkpoint.load(dtype), tokenizer, usage, str(name), origin, checkpoint.report, folder)
 
 

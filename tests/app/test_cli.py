@@ -134,7 +134,10 @@ def test_a_reader_that_stops_early_is_no_error(command: str) -> None:
     assert writer.wait(timeout=60) == 0
 
 
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a device that is always full")
+@pytest.mark.skipif(
+    not os.path.exists("/dev/full"),
+    reason="/dev/full, the device that is always full, is Linux's; elsewhere no full disk can be had",
+)
 @pytest.mark.parametrize("command", ["models --json", "notes", "--version"])
 def test_a_full_disk_is_told_in_one_line(command: str) -> None:
     with open("/dev/full", "w") as full:

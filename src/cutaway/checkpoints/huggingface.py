@@ -20,13 +20,14 @@ from cutaway.checkpoints.fill import common_dtype, fill, outline_safely, plain
 from cutaway.checkpoints.keys import Keys
 from cutaway.checkpoints.rules import NameMap, Pair
 from cutaway.checkpoints.sentence import read_pooling, write_pooling
-from cutaway.checkpoints.usage import Files
+from cutaway.checkpoints.usage import Files, read_side_files, read_usage
 from cutaway.checkpoints.weights import WEIGHTS, Outgoing, Weights, open_weights, write_weights
 from cutaway.errors import CheckpointError, ConfigError, InputError, unknown
 from cutaway.files import read_json
 from cutaway.models.build import build
 from cutaway.models.config import Head, SentenceVector, TransformerConfig
 from cutaway.models.network import Network
+from cutaway.models.usage import Usage
 
 CONFIG = "config.json"
 Saved = Literal["saved"]
@@ -57,6 +58,15 @@ class Checkpoint:
     @property
     def dtype(self) -> torch.dtype:
         return common_dtype(self.weights[name].dtype for name in self.sources)
+
+    @property
+    def files(self) -> Files:
+        """config.json, and the JSON that lies beside it."""
+        return {CONFIG: self.keys, **read_side_files(self.folder)}
+
+    @property
+    def usage(self) -> Usage:
+        return read_usage(self.files, self.family, self.config, self.folder)
 
     def load(self, dtype: torch.dtype | None = None) -> Network:
         """The network; `dtype` None keeps what is stored, mapped from the file."""
