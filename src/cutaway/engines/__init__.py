@@ -1,0 +1,1 @@
+"""What runs a model: PyTorch in a chosen precision, or CTranslate2. The tasks see one interface."""

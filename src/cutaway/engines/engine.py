@@ -1,0 +1,35 @@
+"""What every engine can be asked: write texts, stream one, read a batch."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Literal
+
+from torch import Tensor
+
+from cutaway.decoding.generation import Generation, Prompt, Token, Written
+
+Precision = Literal["float32", "bfloat16", "int8"]
+EngineName = Literal["native", "ctranslate2"]
+Decode = Callable[[Sequence[int]], str]
+"""Tokens to text, for stop strings."""
+
+
+class Engine(ABC):
+    """One model, ready to run in one precision."""
+
+    name: EngineName
+    precision: Precision
+
+    @abstractmethod
+    def write(
+        self, prompts: Iterable[Prompt], generation: Generation, decode: Decode | None = None
+    ) -> Iterator[list[Written]]:
+        """For each prompt, in the order asked, its `n_best` texts, best first. Takes prompts as it needs them."""
+
+    @abstractmethod
+    def stream(self, prompt: Prompt, generation: Generation, decode: Decode | None = None) -> Iterator[Token]:
+        """One text, token by token as it is written. Search must be greedy or sampling."""
+
+    @abstractmethod
+    def read(self, inputs: Tensor, mask: Tensor | None = None, segments: Tensor | None = None) -> Tensor:
+        """What the network says of one batch, as `network(inputs, mask=mask)` does."""
