@@ -76,7 +76,9 @@ class Attention(nn.Module):
             )
         self.scale = d_head**-0.5 if scale_scores else 1.0
         self.rotary = rotary
+        self.cross = cross
         self.dropout = dropout
+        self.joined: nn.Module | None = None  # q, k and v of self-attention in one product; engines/ may give it
         self.q = nn.Linear(d_model, n_heads * d_head, bias=qkv_bias)
         self.k = nn.Linear(d_model, self.n_kv_heads * d_head, bias=qkv_bias)
         self.v = nn.Linear(d_model, self.n_kv_heads * d_head, bias=qkv_bias)
@@ -114,15 +116,23 @@ class Attention(nn.Module):
         self._check(x_BTD, memory_BSD)
         if (rotation is not None) != self.rotary:
             raise InputError("a rotation belongs to an attention made with rotary=True, and only to one")
-        q_BHTK = self.queries(split_heads(self.q(x_BTD), self.n_heads))
+        made = None if memory_BSD is None or slot is None else slot.all
+        if memory_BSD is None and self.joined is not None:
+            E, G = self.q.out_features, self.k.out_features
+            q_BTE, k_BSE, v_BSE = self.joined(x_BTD).split((E, G, G), dim=-1)
+        else:
+            q_BTE = self.q(x_BTD)
+            source_BSD = x_BTD if memory_BSD is None else memory_BSD
+            if made is None:
+                k_BSE, v_BSE = self.k(source_BSD), self.v(source_BSD)
+        q_BHTK = self.queries(split_heads(q_BTE, self.n_heads))
         if rotation is not None:
             q_BHTK = self.rotated_queries(rotation.turn(q_BHTK))
-        if memory_BSD is not None and slot is not None and (made := slot.all) is not None:
+        if made is not None:
             k_BGSK, v_BGSK = made
         else:
-            source_BSD = x_BTD if memory_BSD is None else memory_BSD
-            k_BGSK = self.keys(split_heads(self.k(source_BSD), self.n_kv_heads))
-            v_BGSK = self.values(split_heads(self.v(source_BSD), self.n_kv_heads))
+            k_BGSK = self.keys(split_heads(k_BSE, self.n_kv_heads))
+            v_BGSK = self.values(split_heads(v_BSE, self.n_kv_heads))
             if rotation is not None:
                 k_BGSK = self.rotated_keys(rotation.turn(k_BGSK))
             if slot is not None:
