@@ -10,6 +10,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
+from cutaway.engines.attention import attend
 from cutaway.engines.kernels import kernels
 from cutaway.models.heads import Vocabulary
 from cutaway.models.network import Network
@@ -38,6 +39,7 @@ class Int8Linear(nn.Module):
 
     def __init__(self, weight: Tensor, scales: Tensor, bias: Tensor | None) -> None:
         super().__init__()
+        self.activation = 0
         self.out_features, self.in_features = weight.shape
         self.register_buffer("weight", weight)
         self.register_buffer("scales", scales)
@@ -61,13 +63,15 @@ class Int8Linear(nn.Module):
         if N <= FEW and E >= 4:
             room = torch.empty(N * D, dtype=torch.uint8)
             self.kernels.few_rows(
-                x_ND.data_ptr(), N, D, weight, E, scales, sums, bias, room.data_ptr(), y_NE.data_ptr()
+                x_ND.data_ptr(), N, D, weight, E, scales, sums, bias, self.activation, room.data_ptr(), y_NE.data_ptr()
             )  # fmt: skip
             return y_NE
         q_ND, scales_N = torch.empty(N, D, dtype=torch.int8), torch.empty(N)
         self.kernels.quantize(x_ND.data_ptr(), N, D, q_ND.data_ptr(), scales_N.data_ptr())
         sums_NE = torch._int_mm(q_ND, self.weight.t())
-        self.kernels.dequantize(sums_NE.data_ptr(), N, E, scales_N.data_ptr(), scales, bias, y_NE.data_ptr())
+        self.kernels.dequantize(
+            sums_NE.data_ptr(), N, E, scales_N.data_ptr(), scales, bias, self.activation, y_NE.data_ptr()
+        )
         return y_NE
 
     def _by_torch(self, x_ND: Tensor) -> Tensor:
@@ -133,6 +137,7 @@ def in_int8(network: Network, quantizer: Quantizer | None = None) -> Network:
             else:
                 module.joined = make.linear(f"{name}.joined", module.q, module.k, module.v)
             module.out = make.linear(f"{name}.out", module.out)
+            module.fused = None if kernels() is None else attend
         elif isinstance(module, FeedForward):
             module.up = make.linear(f"{name}.up", module.up)
             module.gate = None if module.gate is None else make.linear(f"{name}.gate", module.gate)

@@ -1,4 +1,4 @@
-/* The products of int8 engines: y = x Wᵀ + b with weights of 8 bits.
+/* The products of the int8 engine, y = x Wᵀ + b with weights of 8 bits, and attention over short sequences.
  *
  * W is quantised per output channel once; each row of x is quantised when it comes (its largest number becomes 127).
  * Products and sums are then integers, exact and the same whichever rows are computed together.
@@ -258,7 +258,7 @@ static void attend_one(const float *q, const float *k, int64_t of_k, const float
         for (int64_t i = 0; i < K; i++) y[i] += weights[s] * v[s * of_v + i];
 }
 
-/* q [B, H, T, K], k and v [B / share, G, S, K], bias [B, H, T, S] or NULL, each with its strides of the first three
+/* q [B, H, T, K], k and v [B / share, G, S, K], bias [B / share, H, T, S] or NULL, each with its strides of the first three
  * axes (0: the same for all); y [B, T, H, K], without gaps. The last axis of q, k and v has no gaps. */
 void attend(const float *q, const float *k, const float *v, const float *bias, float *y, const int64_t *sizes,
             const int64_t *strides, float scale) {
@@ -272,10 +272,12 @@ void attend(const float *q, const float *k, const float *v, const float *bias, f
             const int64_t g = h / (H / G), row = b / share;
             const float *queries = q + b * of_q[0] + h * of_q[1];
             const float *keys = k + row * of_k[0] + g * of_k[1], *values = v + row * of_v[0] + g * of_v[1];
-            const float *added = bias ? bias + b * of_bias[0] + h * of_bias[1] : 0;
+            const float *added = bias ? bias + row * of_bias[0] + h * of_bias[1] : 0;
             float *to = y + (b * T * H + h) * K;
             float room[n_room] __attribute__((aligned(4 * WIDE)));
             if (T == 1) attend_one(queries, keys, of_k[2], values, of_v[2], added, to, S, K, scale, room);
-            else attend_many(queries, of_q[2], keys, of_k[2], values, of_v[2], added, of_bias[2], to, H * K, T, S, K, scale, room);
+            else
+                attend_many(queries, of_q[2], keys, of_k[2], values, of_v[2], added, of_bias[2], to, H * K, T, S, K, scale,
+                            room);
         }
 }

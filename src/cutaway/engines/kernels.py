@@ -20,14 +20,15 @@ import torch
 from cutaway.files import cache_folder
 
 SOURCE = Path(__file__).with_name("kernels.c")
-FLAGS = ("-O3", "-march=native", "-ffast-math", "-shared", "-fPIC")
+FLAGS = ("-O3", "-march=native", "-ffast-math", "-mprefer-vector-width=512", "-shared", "-fPIC")
 THREADS = "-fopenmp"  # torch has loaded its own OpenMP before: the two share one pool of threads
 
 _N, _P = ctypes.c_int64, ctypes.c_void_p
 _SIGNATURES = {
     "quantize": (_P, _N, _N, _P, _P),
-    "dequantize": (_P, _N, _N, _P, _P, _P, _P),
-    "few_rows": (_P, _N, _N, _P, _N, _P, _P, _P, _P, _P),
+    "dequantize": (_P, _N, _N, _P, _P, _P, _N, _P),
+    "few_rows": (_P, _N, _N, _P, _N, _P, _P, _P, _N, _P, _P),
+    "attend": (_P, _P, _P, _P, _P, ctypes.POINTER(_N), ctypes.POINTER(_N), ctypes.c_float),
 }
 
 
@@ -38,6 +39,7 @@ class Kernels:
     quantize: Callable[..., None]
     dequantize: Callable[..., None]
     few_rows: Callable[..., None]
+    attend: Callable[..., None]
 
 
 @cache
@@ -68,9 +70,10 @@ def _built() -> Path:
         return library
     with tempfile.TemporaryDirectory(dir=folder) as beside:
         made = Path(beside) / library.name
-        for threads in ((THREADS,), ()):
+        plainer = tuple(flag for flag in FLAGS if not flag.startswith("-m"))  # a compiler that knows this one not
+        for flags in ((*FLAGS, THREADS), FLAGS, (*plainer, THREADS), plainer):
             done = subprocess.run(
-                [*compiler, *FLAGS, *threads, str(SOURCE), "-o", str(made), "-lm"],
+                [*compiler, *flags, str(SOURCE), "-o", str(made), "-lm"],
                 capture_output=True, timeout=60, check=False,
             )  # fmt: skip
             if done.returncode == 0:
