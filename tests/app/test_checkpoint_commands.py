@@ -340,7 +340,7 @@ def test_a_pickle_that_is_code_ends_in_a_sentence(
         (["convert", "{model}", "{out}"], "to which format? --to huggingface, --to cutaway or --to ctranslate2"),
         (["convert", "{model}", "{out}", "--to", "onnx"], "Invalid value for '--to'"),
         (["convert", "{model}", "{out}", "--to", "cutaway", "--dtype", "int4"], "Invalid value for '--dtype'"),
-        (["convert", "{model}", "{out}", "--to", "cutaway", "--dtype", "int8"], "--dtype int8 belongs to --to ctranslate2"),
+        (["convert", "{model}", "{out}", "--to", "cutaway", "--dtype", "int8"], "--dtype int8 belongs to --to ct"),
         (["convert", "{model}", "{diary}", "--to", "cutaway"], "holds something other than a saved model"),
         (["convert", "{model}", "{text}/out", "--to", "cutaway"], "can't write"),
         (["convert", "{rnn}", "{out}", "--to", "huggingface"], "Hugging Face has no recurrent encoder-decoders"),
