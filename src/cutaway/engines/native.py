@@ -9,19 +9,18 @@ from torch import Tensor
 from cutaway.decoding.generation import Generation, Prompt, Token, Written
 from cutaway.decoding.search import stream, write
 from cutaway.engines.engine import Decode, Engine, EngineName, Precision
-from cutaway.engines.int8 import in_int8
 from cutaway.models.network import Network
 from cutaway.models.usage import Usage
 
 
 class Native(Engine):
-    """A network, prepared for one precision. float32 is the network as it is."""
+    """A network in one precision. float32 is the network as it is; int8, what `in_int8` made of it."""
 
     name: EngineName = "native"
 
     def __init__(self, network: Network, usage: Usage, precision: Precision = "float32") -> None:
         self.precision = precision
-        self.network = prepared(network, precision).eval()
+        self.network = network.eval() if precision == "int8" else in_precision(network, precision).eval()
         self.usage = usage
 
     def write(
@@ -37,10 +36,8 @@ class Native(Engine):
             return self.network(inputs, mask=mask, segments=segments)
 
 
-def prepared(network: Network, precision: Precision) -> Network:
-    """The network in that precision; float32 is the network itself."""
-    if precision == "int8":
-        return in_int8(network)
+def in_precision(network: Network, precision: Precision) -> Network:
+    """The network, or a copy if its weights are of another dtype."""
     dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
     if all(weight.dtype == dtype for weight in network.parameters()):
         return network
