@@ -40,7 +40,7 @@ def exact(linear: Int8Linear, x: torch.Tensor) -> torch.Tensor:
     return y if linear.bias is None else y + linear.bias.double()
 
 
-# Rows: one, a few (the kernel for them takes up to 8), many. Widths: whole vectors of 64 and not; columns: of 4 and not.
+# Rows: one, a few (a kernel of their own takes up to 8), many. Widths: vectors of 64 and not; columns: of 4 and not.
 @pytest.mark.parametrize("rows", [1, 3, 4, 7, 8, 9, 40])
 @pytest.mark.parametrize(("n_out", "n_in"), [(64, 64), (33, 100), (7, 5), (4, 130), (3, 65), (500, 192)])
 @pytest.mark.parametrize("compiled", [pytest.param(True, marks=needs_compiler), False])

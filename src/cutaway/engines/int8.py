@@ -10,13 +10,13 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor, nn
 
-from cutaway.engines.attention import attend
 from cutaway.engines.kernels import kernels
+from cutaway.engines.prepare import twin, with_quick_attention, with_quick_calls
 from cutaway.models.heads import Vocabulary
 from cutaway.models.network import Network
 from cutaway.parts.attention import Attention
 from cutaway.parts.feedforward import ACTIVATIONS, Activation, FeedForward
-from cutaway.parts.tap import heard, taps
+from cutaway.parts.tap import heard
 
 FEW = 8  # rows up to which reading the weights takes longer than multiplying: measured, see docs/performance.md
 _NUMBERED: tuple[Activation, ...] = ("relu", "gelu", "gelu_tanh", "silu")
@@ -155,8 +155,7 @@ class Quantizer:
 def in_int8(network: Network, quantizer: Quantizer | None = None) -> Network:
     """The network with its large products in 8 bits. All else, and who listens to it, is shared with the original."""
     make = quantizer or Quantizer()
-    shared = [*network.parameters(), *network.buffers(), *taps(network).values()]
-    copied = copy.deepcopy(network, {id(each): each for each in shared})
+    copied = twin(network)
     for name, module in list(copied.named_modules()):
         if isinstance(module, Attention):
             _attention(module, name, make)
@@ -169,7 +168,9 @@ def in_int8(network: Network, quantizer: Quantizer | None = None) -> Network:
         assert isinstance(copied.head, nn.Module)
         assert isinstance(weight, Tensor)
         copied.head.vocabulary = Int8Vocabulary(vocabulary, make.layer("head.vocabulary", [weight], bias))
-    return copied.eval()
+    with_quick_attention(copied)
+    with_quick_calls(copied)
+    return copied
 
 
 def _attention(module: Attention, name: str, make: Quantizer) -> None:
@@ -179,7 +180,6 @@ def _attention(module: Attention, name: str, make: Quantizer) -> None:
     else:
         module.joined = make.linear(f"{name}.joined", module.q, module.k, module.v)
     setattr(module, "out", make.linear(f"{name}.out", module.out))  # noqa: B010  # typed as what it is not any more
-    module.fused = None if kernels() is None else attend
 
 
 def _feedforward(module: FeedForward, name: str, make: Quantizer) -> None:
