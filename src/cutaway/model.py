@@ -3,8 +3,10 @@
 import json
 import shutil
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal
+from types import MethodType
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
@@ -18,8 +20,28 @@ from cutaway.models.usage import Usage
 from cutaway.seeing.trace import Trace, trace
 from cutaway.text.tokenizer import Tokenizer
 
+if TYPE_CHECKING:
+    from cutaway.engines.engine import Engine
+    from cutaway.tasks.answer import answer as _answer
+    from cutaway.tasks.classify import classify as _classify
+    from cutaway.tasks.embed import embed as _embed
+    from cutaway.tasks.fill import fill as _fill
+    from cutaway.tasks.recognize import recognize as _recognize
+    from cutaway.tasks.search import search as _search
+
 Format = Literal["cutaway", "huggingface"]
 PAPERS = ("README.md", "LICENSE", "LICENSE.md", "LICENSE.txt")
+
+
+class Task:
+    """A task as a method: `model.fill(text)` is `fill(model, text)` of tasks/fill.py, imported when it is asked for."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __get__(self, model: "Model | None", owner: type) -> Any:
+        function = getattr(import_module(f"cutaway.tasks.{self.name}"), self.name)
+        return function if model is None else MethodType(function, model)
 
 
 @dataclass
@@ -37,6 +59,21 @@ class Model:
     origin: huggingface.Origin | None = None
     report: huggingface.Report = field(default_factory=huggingface.Report)
     folder: Path | None = None  # where it was loaded from
+
+    if TYPE_CHECKING:  # types and overloads are those of the functions
+        answer = _answer
+        classify = _classify
+        embed = _embed
+        fill = _fill
+        recognize = _recognize
+        search = _search
+    else:
+        answer = Task("answer")
+        classify = Task("classify")
+        embed = Task("embed")
+        fill = Task("fill")
+        recognize = Task("recognize")
+        search = Task("search")
 
     @property
     def config(self) -> Config:
@@ -80,6 +117,12 @@ class Model:
         if self.origin is None:
             return False
         return self.usage == read_usage(self.origin.files, self.origin.family, config, Path())
+
+    def engine(self, name: str | None = None, precision: str | None = None) -> "Engine":
+        """What runs this model."""
+        from cutaway.engines.native import Native
+
+        return Native(self.network)
 
     def trace(self, text: str, target: str | None = None, *, keep: str | list[str] = "*") -> Trace:
         """Every named value on the way of one text; an encoder-decoder is also given what it has said so far."""
