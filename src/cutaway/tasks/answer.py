@@ -9,7 +9,7 @@ from cutaway.errors import InputError
 from cutaway.models.config import AnswerSpan
 from cutaway.tasks.able import check_able
 from cutaway.tasks.each import BATCH_TOKENS, each, prepared, read_in_order
-from cutaway.tasks.reader import Pair, Reader, Row
+from cutaway.tasks.reader import Inputs, Pair, Reader, Row
 from cutaway.tasks.spans import Answer, Window, best_answer, best_spans
 from cutaway.text.tokenizer import Encoding
 
@@ -37,7 +37,7 @@ def answer(
 @overload
 def answer(
     model: "Model",
-    questions: list[str] | list[Pair],
+    questions: Inputs,
     context: str | None = None,
     *,
     top: int = 1,
@@ -49,7 +49,7 @@ def answer(
 @overload
 def answer(
     model: "Model",
-    questions: Iterator[str] | Iterator[Pair],
+    questions: Iterator[str | Pair],
     context: str | None = None,
     *,
     top: int = 1,
@@ -60,7 +60,7 @@ def answer(
 ) -> Iterator[Answer]: ...
 def answer(
     model: "Model",
-    questions: Question | list[str] | list[Pair] | Iterator[str] | Iterator[Pair],
+    questions: Question | Inputs | Iterator[str | Pair],
     context: str | None = None,
     *,
     top: int = 1,
