@@ -56,9 +56,9 @@ def test_pieces_of_texts_join_to_the_whole_text(tokenizers: dict[str, Tokenizer]
     tokenizer = tokenizers[name]
     for text in [*SAMPLES, *CORPUS[:20]]:
         ids = tokenizer.encode(text, special=False).ids
-        for cut in (0, 1, len(ids) // 2):
-            after, rest = ids[:cut], ids[cut:]
-            assert joined(tokenizer, rest, after) == text_after(tokenizer, after, rest), (text, cut)
+        for place in (0, 1, len(ids) // 2):
+            after, rest = ids[:place], ids[place:]
+            assert joined(tokenizer, rest, after) == text_after(tokenizer, after, rest), (text, place)
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama", "byte", "character"])

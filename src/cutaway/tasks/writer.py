@@ -1,0 +1,158 @@
+"""A model that writes: what it is given, how it searches, and its tokens as text."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from cutaway.decoding.generation import Generation, Prompt, Written
+from cutaway.decoding.plan import DEFAULT_TOKENS
+from cutaway.errors import ConfigError, CutawayError, InputError
+from cutaway.models.config import LanguageModel, StackConfig
+from cutaway.tasks.able import cannot, tokenizer_of
+from cutaway.tasks.each import windows
+from cutaway.tasks.options import Options, generation
+from cutaway.text.pieces import Pieces, Until, cut, text_after
+
+if TYPE_CHECKING:
+    from cutaway.model import Model
+
+X = TypeVar("X")
+
+
+@dataclass(frozen=True)
+class WrittenToken:
+    """One token as its vocabulary spells it, how likely it was, and what else was likely there, best first."""
+
+    token: str
+    id: int
+    logprob: float
+    alternatives: tuple[tuple[str, float], ...] = ()
+
+
+@dataclass(frozen=True)
+class Text:
+    """What `details=True` gives: a text, its score and its tokens."""
+
+    text: str
+    score: float = 0.0  # sum of log-probabilities / length ** length_penalty
+    ended: Literal["end", "stop", "length"] = "end"  # by the model, a stop, or for want of room
+    tokens: tuple[WrittenToken, ...] = ()
+
+
+class Writer:
+    """One task's way to write with one model: its search, its engine, the room it has."""
+
+    def __init__(self, model: "Model", task: str, options: Options, default: Generation | None = None) -> None:
+        self.model, self.task = model, task
+        self.both = task != "complete" and task != "chat"
+        if (model.network.has_encoder, model.network.has_decoder) != (self.both, True):
+            raise cannot(model, task)
+        if not isinstance(model.config.head, LanguageModel):
+            raise cannot(model, task)
+        self.tokenizer = tokenizer_of(model, task)
+        default = default or Generation()
+        if default.beams is None:
+            default = replace(default, beams=model.usage.beams)
+        self.generation = generation(options, default, self.tokenizer)
+        self.engine = model.engine(options.get("engine"), options.get("precision"))
+        self.stack = model.config.encoder if self.both else model.config.decoder
+
+    @property
+    def limit(self) -> int | None:
+        """Tokens of one source, or of a prompt and what follows it; None: no limit known."""
+        positions = self.stack.max_positions if isinstance(self.stack, StackConfig) else None
+        return min((n for n in (positions, self.tokenizer.max_length) if n is not None), default=None)
+
+    def checked(self, ids: Sequence[int], what: str) -> Prompt:
+        """These tokens, unless they are more than the model takes: nothing is ever cut off."""
+        if self.limit is not None and len(ids) > self.limit:
+            raise InputError(
+                f"the {what} has {len(ids):,} tokens, and {self.model.name} takes at most {self.limit:,}; "
+                f"shorten it, or give it in parts"
+            )
+        return Prompt(tuple(ids))
+
+    def search(self, prompt: Prompt) -> Generation:
+        """How to write from this prompt: a decoder-only model's text ends where its context does."""
+        if self.both or self.limit is None:
+            return self.generation
+        room = self.limit - len(prompt.ids) + 1  # the last token is written, never read
+        longest = self.model.usage.max_length  # it counts the prompt
+        asked = self.generation.max_new_tokens
+        if asked is None:
+            asked = DEFAULT_TOKENS if longest is None else longest - len(prompt.ids)
+        if asked <= room:
+            return self.generation
+        return replace(
+            self.generation, max_new_tokens=room, min_new_tokens=min(self.generation.min_new_tokens, room)
+        )  # fmt: skip
+
+    def write(
+        self, inputs: Iterator[X], prompt: Callable[[X], Prompt | None], length: Callable[[X], int]
+    ) -> Iterator[list[Text]]:
+        """For each input its texts, best first, in the order asked.
+
+        `prompt` says what the model is given: with None the text is empty. An input that can't be a prompt ends the
+        stream, once those before it are answered. `length` is an input's size in characters.
+        """
+        for window in windows(inputs, length):
+            prompts: list[Prompt | None] = []
+            failure = None
+            for item in window:
+                try:
+                    prompts.append(prompt(item))
+                except CutawayError as error:
+                    failure = error
+                    break
+            by_search: dict[Generation, list[Prompt]] = {}
+            for each in prompts:
+                if each is not None:
+                    by_search.setdefault(self.search(each), []).append(each)
+            answers = {
+                search: self.engine.write(given, search, self.tokenizer.decode) for search, given in by_search.items()
+            }
+            for each in prompts:
+                written = [] if each is None else next(answers[self.search(each)])
+                yield [Text("")] if each is None else [self._text(one, each) for one in written]
+            if failure is not None:
+                raise failure
+
+    def stream(self, prompt: Prompt, after: Sequence[int]) -> Iterator[str]:
+        """One text in pieces, as it is written; `after` is what stands before it, or nothing."""
+        if (self.generation.beams or 1) > 1 or self.generation.n_best > 1:
+            raise ConfigError("a stream writes one text as it goes: beams and n_best must be 1, or stream=False")
+        return self._pieces(prompt, after)
+
+    def _pieces(self, prompt: Prompt, after: Sequence[int]) -> Iterator[str]:
+        pieces, until = Pieces(self.tokenizer, after), Until(self.generation.stop)
+        # stops are found here, in the text, so that no half of one is shown
+        for token in self.engine.stream(prompt, replace(self.search(prompt), stop=())):
+            if piece := until.add(pieces.add(token.id)):
+                yield piece
+            if until.ended:
+                return
+        if rest := until.add(pieces.finish()) + until.finish():
+            yield rest
+
+    def _text(self, written: Written, prompt: Prompt) -> Text:
+        text = text_after(self.tokenizer, () if self.both else prompt.ids, written.ids)
+        tokens = tuple(
+            WrittenToken(
+                self._token(token.id),
+                token.id,
+                token.logprob,
+                tuple((self._token(other), logprob) for other, logprob in token.alternatives),
+            )
+            for token in written.tokens
+        )
+        return Text(cut(text, self.generation.stop), written.score, written.ended, tokens)
+
+    def _token(self, number: int) -> str:
+        token = self.tokenizer.token_of(number)
+        return f"<{number}>" if token is None else token
+
+    def shown(self, results: Iterator[list[Text]], details: bool) -> Iterator[Any]:
+        """As the task gives them: a text, or a list of them if several were asked for; with details, records."""
+        for texts in results:
+            given: list[Any] = [text if details else text.text for text in texts]
+            yield given if self.generation.n_best > 1 else given[0]
