@@ -4,42 +4,11 @@ import os
 import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from typing import BinaryIO, TextIO, TypeVar
+from typing import TypeVar
 
-from cutaway.errors import InputError
+from cutaway.text.lines import lines_of as lines_of
 
-LONGEST = 16_000_000  # bytes of one line
 T = TypeVar("T")
-
-
-def lines_of(stream: TextIO | BinaryIO | None, name: str = "stdin") -> Iterator[str]:
-    """The lines of a file, without their ends, each read when it is asked for.
-
-    An empty line is an empty text. Bytes that are not UTF-8, a NUL byte, or a line of more than 16 MB is an InputError
-    that names the line.
-    """
-    if stream is None:
-        raise InputError(f"{name} is closed; give a text as argument")
-    source: BinaryIO = getattr(stream, "buffer", stream)  # type: ignore[assignment]  # a text stream has bytes below
-    number = 0
-    while line := source.readline(LONGEST + 1):
-        number += 1
-        yield _text(line, number, name)
-
-
-def _text(line: bytes, number: int, name: str) -> str:
-    if len(line) > LONGEST:
-        raise InputError(f"line {number} of {name} is longer than {LONGEST:,} bytes; break it into lines")
-    if b"\0" in line:
-        raise InputError(f"line {number} of {name} has a NUL byte: it is not text")
-    try:
-        text = line.decode("utf-8-sig" if number == 1 else "utf-8")
-    except UnicodeDecodeError as error:
-        raise InputError(
-            f"line {number} of {name} is not UTF-8 (byte {error.start + 1} of the line); convert it, for example "
-            f"with iconv -f latin1 -t utf-8"
-        ) from None
-    return text.removesuffix("\n").removesuffix("\r")
 
 
 def inputs_of(texts: list[str] | None) -> Iterator[str]:
@@ -73,12 +42,13 @@ def print_each(results: Iterable[T], line: Callable[[T], str], total: int | None
         print(line(result), flush=True)
 
 
-def show_progress(results: Iterable[T], total: int | None = None) -> Iterator[T]:
+def show_progress(results: Iterable[T], total: int | None = None, *, scrolling: bool = True) -> Iterator[T]:
     """The same results, while stderr shows how many there were, how fast, and the time left if that is known.
 
-    Nothing is shown where stderr is no terminal, or where the results themselves scroll by on it.
+    Nothing is shown where stderr is no terminal, or where the results are `scrolling` by on it.
     """
-    if sys.stderr is None or not sys.stderr.isatty() or (sys.stdout is not None and sys.stdout.isatty()):
+    seen = scrolling and sys.stdout is not None and sys.stdout.isatty()
+    if seen or sys.stderr is None or not sys.stderr.isatty():
         yield from results
         return
     from rich.console import Console

@@ -57,25 +57,43 @@ class AtOnce(Iterator[X]):
         return next(self._inputs)
 
 
-def windows(inputs: Iterator[X], length: Callable[[X], int]) -> Iterator[list[X]]:
-    """The inputs in order, up to `WINDOW` at a time.
+def prepared(inputs: Iterator[X], prepare: Callable[[X], R]) -> Iterator[R]:
+    """`prepare` on each input as it is taken; what fails here fails alone, after all that came before was answered."""
+    results = map(prepare, inputs)
+    return AtOnce(results) if isinstance(inputs, AtOnce) else results
+
+
+def windows(inputs: Iterator[X], length: Callable[[X], int], largest: int | None = None) -> Iterator[list[X]]:
+    """The inputs in order, up to `largest` (`WINDOW`) at a time.
 
     A stream's first window is one input and each next twice as many, so that the first answer comes at once; after the
-    stream has paused, again. `length` is an input's size in characters.
+    stream has paused, again. `length` is an input's size in characters. If the stream fails, what it gave before comes
+    first.
     """
-    most = WINDOW if isinstance(inputs, AtOnce) else 1
+    largest = WINDOW if largest is None else largest
+    most = largest if isinstance(inputs, AtOnce) else 1
     window: list[X] = []
     characters, asked = 0, time.monotonic()
-    for item in inputs:
+    failed: Exception | None = None
+    while True:
+        try:
+            item = next(inputs)
+        except StopIteration:
+            break
+        except Exception as error:
+            failed = error
+            break
         window.append(item)
         characters += length(item)
         slow = time.monotonic() - asked > PATIENCE and not isinstance(inputs, AtOnce)
         if len(window) >= most or characters >= WINDOW_CHARACTERS or slow:
             yield window
             window, characters, asked = [], 0, time.monotonic()
-            most = 1 if slow else min(2 * most, WINDOW)
+            most = 1 if slow else min(2 * most, largest)
     if window:
         yield window
+    if failed is not None:
+        raise failed
 
 
 def batches(lengths: Sequence[int], budget: int = BATCH_TOKENS) -> Iterator[list[int]]:
