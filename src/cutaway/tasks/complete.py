@@ -34,7 +34,7 @@ def complete(
         return writer.checked(ids or [model.usage.start or 0], "prompt")
 
     def run(inputs: Iterator[str]) -> Iterator[Any]:
-        return writer.shown(writer.write(inputs, prompt, len), details)
+        return writer.shown(writer.write(inputs, prompt), details)
 
     if not stream:
         return each(prompts, run, is_text)

@@ -5,7 +5,6 @@ from typing import Any
 
 from cutaway.checks import named
 from cutaway.decoding.generation import Generation, Numbers, changed
-from cutaway.engines.engine import EngineName, Precision
 from cutaway.errors import ConfigError
 from cutaway.text.tokenizer import Tokenizer
 
@@ -19,8 +18,8 @@ class Options(Numbers, total=False):
     prefix: str  # every text begins with it
     force: str | Sequence[str]  # words that must occur, each as after a space (beam search only)
     ban: str | Sequence[str]  # words that must not, as their usual tokens
-    engine: EngineName | None
-    precision: Precision | None
+    engine: str | None
+    precision: str | None
 
 
 def generation(options: Options, default: Generation, tokenizer: Tokenizer) -> Generation:

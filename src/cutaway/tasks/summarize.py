@@ -30,6 +30,6 @@ def summarize(model: "Model", texts: object, *, details: bool = False, **options
         return writer.checked(writer.tokenizer.encode(taught.prefix + text).ids, "text") if text.strip() else None
 
     def run(inputs: Iterator[str]) -> Iterator[Any]:
-        return writer.shown(writer.write(inputs, prompt, len), details)
+        return writer.shown(writer.write(inputs, prompt), details)
 
     return each(texts, run, is_text)

@@ -45,7 +45,7 @@ def translate(
         return writer.checked(writer.tokenizer.encode(front + text).ids, "text")
 
     def run(inputs: Iterator[str]) -> Iterator[Any]:
-        return writer.shown(writer.write(inputs, prompt, len), details)
+        return writer.shown(writer.write(inputs, prompt), details)
 
     return each(texts, run, is_text)
 

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from cutaway.decoding.generation import Generation, Prompt, Written
 from cutaway.decoding.plan import DEFAULT_TOKENS
-from cutaway.errors import ConfigError, CutawayError, InputError
+from cutaway.errors import ConfigError, InputError
 from cutaway.models.config import LanguageModel, StackConfig
 from cutaway.tasks.able import cannot, tokenizer_of
-from cutaway.tasks.each import windows
+from cutaway.tasks.each import prepared, windows
 from cutaway.tasks.options import Options, generation
 from cutaway.text.pieces import Pieces, Until, cut, text_after
 
@@ -87,35 +87,26 @@ class Writer:
             self.generation, max_new_tokens=room, min_new_tokens=min(self.generation.min_new_tokens, room)
         )  # fmt: skip
 
-    def write(
-        self, inputs: Iterator[X], prompt: Callable[[X], Prompt | None], length: Callable[[X], int]
-    ) -> Iterator[list[Text]]:
-        """For each input its texts, best first, in the order asked.
+    def write(self, inputs: Iterator[X], prompt: Callable[[X], Prompt | None]) -> Iterator[list[Text]]:
+        """For each input its texts, best first, in the order asked; `prompt` says what the model is given.
 
-        `prompt` says what the model is given: with None the text is empty. An input that can't be a prompt ends the
-        stream, once those before it are answered. `length` is an input's size in characters.
+        With None it is given nothing, and the text is empty. An input that can't be a prompt ends the stream, once
+        those before it are answered.
         """
-        for window in windows(inputs, length):
-            prompts: list[Prompt | None] = []
-            failure = None
-            for item in window:
-                try:
-                    prompts.append(prompt(item))
-                except CutawayError as error:
-                    failure = error
-                    break
+        for window in windows(prepared(inputs, prompt), lambda given: 1 if given is None else len(given.ids)):
             by_search: dict[Generation, list[Prompt]] = {}
-            for each in prompts:
-                if each is not None:
-                    by_search.setdefault(self.search(each), []).append(each)
+            for given in window:
+                if given is not None:
+                    by_search.setdefault(self.search(given), []).append(given)
             answers = {
-                search: self.engine.write(given, search, self.tokenizer.decode) for search, given in by_search.items()
+                search: self.engine.write(prompts, search, self.tokenizer.decode)
+                for search, prompts in by_search.items()
             }
-            for each in prompts:
-                written = [] if each is None else next(answers[self.search(each)])
-                yield [Text("")] if each is None else [self._text(one, each) for one in written]
-            if failure is not None:
-                raise failure
+            for given in window:
+                if given is None:
+                    yield [Text("")]
+                else:
+                    yield [self._text(written, given) for written in next(answers[self.search(given)])]
 
     def stream(self, prompt: Prompt, after: Sequence[int]) -> Iterator[str]:
         """One text in pieces, as it is written; `after` is what stands before it, or nothing."""
