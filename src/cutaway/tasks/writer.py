@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 X = TypeVar("X")
 
+LONGEST = 8192
+"""Tokens that a model reads at most where nothing says its limit: work grows with their square."""
+
 
 @dataclass(frozen=True)
 class WrittenToken:
@@ -65,9 +68,10 @@ class Writer:
 
     def checked(self, ids: Sequence[int], what: str) -> Prompt:
         """These tokens, unless they are more than the model takes: nothing is ever cut off."""
-        if self.limit is not None and len(ids) > self.limit:
+        most = LONGEST if self.limit is None else self.limit
+        if len(ids) > most:
             raise InputError(
-                f"the {what} has {len(ids):,} tokens, and {self.model.name} takes at most {self.limit:,}; "
+                f"the {what} has {len(ids):,} tokens, and {self.model.name} takes at most {most:,}; "
                 f"shorten it, or give it in parts"
             )
         return Prompt(tuple(ids))
