@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import typer
 
 Texts = Annotated[
-    list[str] | None, typer.Argument(metavar="[TEXT]...", help="One or more texts; without any, the lines of stdin.")
+    list[str] | None, typer.Argument(metavar="TEXT", help="One or more texts; without any, the lines of stdin.")
 ]
 ModelOption = Annotated[
     str, typer.Option("--model", "-m", metavar="MODEL", help="A folder, owner/name on the hub, or a llama2.c file.")
