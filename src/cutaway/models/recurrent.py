@@ -96,7 +96,8 @@ class RecurrentDecoder(nn.Module):
         n = len(self.bridge) // len(self.layers)  # states of a layer: h, or h and c
         last = len(memory.final) - n
         return tuple(
-            torch.tanh(bridge(memory.final[min(i - i % n, last) + i % n])) for i, bridge in enumerate(self.bridge)
+            torch.tanh(bridge(memory.final[min(i - i % n, last) + i % n])).repeat_interleave(memory.serves, dim=0)
+            for i, bridge in enumerate(self.bridge)
         )
 
     def run(
@@ -127,7 +128,7 @@ class RecurrentDecoder(nn.Module):
                 s_BTD, contexts_BTE, state = self._step_by_step(y_BTD, state, mask_BT, memory, keys_BSD, bias)
             else:
                 s_BTD, state = self.run(y_BTD, state, mask_BT)
-                contexts_BTE = self.attention(s_BTD, keys_BSD, memory.states, bias)
+                contexts_BTE = self.attention(s_BTD, keys_BSD, memory.states, bias, memory.serves)
         if cache is not None:
             cache.state = state
         if self.readout is None:
@@ -145,7 +146,7 @@ class RecurrentDecoder(nn.Module):
         top = -2 if self.layers[0].cell == "lstm" else -1
         recurrent_weights = [cast(RecurrentLayer, layer).recurrent_weight() for layer in self.layers]
         for t in range(y_BTD.shape[1]):
-            context_B1E = self.attention(state[top].unsqueeze(1), keys_BSD, memory.states, bias)
+            context_B1E = self.attention(state[top].unsqueeze(1), keys_BSD, memory.states, bias, memory.serves)
             word_B1E = torch.cat((y_BTD[:, t : t + 1], context_B1E), dim=-1)
             mask_B1 = None if mask_BT is None else mask_BT[:, t : t + 1]
             s_B1D, state = self.run(word_B1E, state, mask_B1, recurrent_weights)
@@ -220,7 +221,7 @@ class Recurrent(Network):
         width, n_states = self.config.encoder.d_output, 2 if self.config.encoder.cell == "lstm" else 1
         memory.check(n_rows, width)
         shapes = {tuple(state.shape) for state in memory.final}
-        if len(memory.final) < n_states or shapes != {(n_rows, width)}:
+        if len(memory.final) < n_states or shapes != {(len(memory.states), width)}:
             raise InputError(
                 f"the memory's last states have shapes {[list(state.shape) for state in memory.final]}; this decoder "
                 f"starts from an encoder's, {[n_rows, width]} each: give what encode(source) returned"

@@ -109,9 +109,13 @@ class Attention(nn.Module):
         bias: Bias = NO_BIAS,
         rotation: Rotation | None = None,
         slot: KeyValues | None = None,
+        serves: int = 1,
     ) -> Tensor:
-        """`memory` None: self-attention. `slot` remembers keys and values: x's are appended, memory's made once."""
-        self._check(x_BTD, memory_BSD)
+        """`memory` None: self-attention. `slot` remembers keys and values: x's are appended, memory's made once.
+
+        `serves`: how many neighbouring rows of x read each row of the memory.
+        """
+        self._check(x_BTD, memory_BSD, serves)
         if (rotation is not None) != self.rotary:
             raise InputError("a rotation belongs to an attention made with rotary=True, and only to one")
         q_BHTK = self.queries(split_heads(self.q(x_BTD), self.n_heads))
@@ -127,17 +131,31 @@ class Attention(nn.Module):
                 k_BGSK = self.rotated_keys(rotation.turn(k_BGSK))
             if slot is not None:
                 k_BGSK, v_BGSK = slot.append(k_BGSK, v_BGSK)
-        heads_BHTK = self.heads(self.attend(q_BHTK, k_BGSK, v_BGSK, bias))
+        if serves > 1:
+            heads_BHTK = self.heads(self._attend_shared(q_BHTK, k_BGSK, v_BGSK, bias, serves))
+        else:
+            heads_BHTK = self.heads(self.attend(q_BHTK, k_BGSK, v_BGSK, bias))
         return self.output(self.out(self.concatenated(merge_heads(heads_BHTK))))
 
-    def _check(self, x_BTD: Tensor, memory_BSD: Tensor | None) -> None:
+    def _attend_shared(self, q_BHTK: Tensor, k_BGSK: Tensor, v_BGSK: Tensor, bias: Bias, n: int) -> Tensor:
+        """Rows that read one memory are so many more queries of it: nothing is copied. Who looks sees row by row."""
+        if heard(self.scores, self.scaled_scores, self.masked_scores, self.weights):
+            dense = None if bias.dense is None else bias.dense.repeat_interleave(n, dim=0)
+            k_BGSK, v_BGSK = k_BGSK.repeat_interleave(n, dim=0), v_BGSK.repeat_interleave(n, dim=0)
+            return self.attend(q_BHTK, k_BGSK, v_BGSK, Bias(dense))
+        B, H, T, K = q_BHTK.shape
+        together = q_BHTK.view(B // n, n, H, T, K).transpose(1, 2).reshape(B // n, H, n * T, K)
+        heads = self.attend(together, k_BGSK, v_BGSK, bias)
+        return heads.view(B // n, H, n, T, K).transpose(1, 2).reshape(B, H, T, K)
+
+    def _check(self, x_BTD: Tensor, memory_BSD: Tensor | None, serves: int = 1) -> None:
         """Vectors as wide as this attention's, and a memory for each row."""
         D = self.q.in_features
         for what, value in (("x", x_BTD), ("memory", memory_BSD)):
             if value is not None and (value.dim() != 3 or value.shape[-1] != D):
                 raise InputError(f"{what} has shape {list(value.shape)}; this attention takes [batch, length, {D}]")
-        if memory_BSD is not None and memory_BSD.shape[0] != x_BTD.shape[0]:
-            raise InputError(f"x has {x_BTD.shape[0]} rows, but the memory has {memory_BSD.shape[0]}; give as many")
+        if memory_BSD is not None and (served := memory_BSD.shape[0] * serves) != x_BTD.shape[0]:
+            raise InputError(f"x has {x_BTD.shape[0]} rows, but the memory has {served}; give as many")
 
     def attend(self, q_BHTK: Tensor, k_BGSK: Tensor, v_BGSK: Tensor, bias: Bias = NO_BIAS) -> Tensor:
         """softmax(q kᵀ · scale + bias) v: step by step if somebody listens or it is faster, else fused. The contract

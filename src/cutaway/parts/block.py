@@ -64,8 +64,9 @@ class Block(nn.Module):
         rotation: Rotation | None = None,
         cache: Cache | None = None,
         name: str = "",
+        serves: int = 1,
     ) -> Tensor:
-        """`name` is this block's place in the cache."""
+        """`name` is this block's place in the cache; `serves`: how many rows of x read each row of the memory."""
         if memory_BSD is None and self.cross_attention is not None:
             raise InputError("this block has a cross-attention, which needs a memory: the encoder's output")
         if memory_BSD is not None and self.cross_attention is None:
@@ -82,7 +83,7 @@ class Block(nn.Module):
         if (cross_attention := self.cross_attention) is not None:
 
             def attend_memory(x: Tensor) -> Tensor:
-                return cross_attention(x, memory_BSD, bias=memory_bias, slot=memory_slot)
+                return cross_attention(x, memory_BSD, bias=memory_bias, slot=memory_slot, serves=serves)
 
             x_BTD = self.add_and_norm(x_BTD, attend_memory, self.cross_attention_add, self.cross_attention_norm)
         x_BTD = self.add_and_norm(x_BTD, self.feedforward, self.feedforward_add, self.feedforward_norm)

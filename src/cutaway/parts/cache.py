@@ -8,39 +8,72 @@ from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from cutaway.errors import InputError
 
 
 @dataclass(frozen=True)
 class Memory:
-    """The encoder's output: states_BSD, which of them are real (None: all), and a recurrent encoder's last state."""
+    """The encoder's output: states_BSD, which of them are real (None: all), and a recurrent encoder's last state.
+
+    `serves`: how many neighbouring rows of the decoder read each row, as the beams of one text do.
+    """
 
     states: Tensor
     mask: Tensor | None = None
     final: tuple[Tensor, ...] = ()
+    serves: int = 1
 
     def check(self, n_rows: int, width: int) -> None:
         """Whether a decoder of so many rows, which reads vectors of that width, can read this."""
         if self.states.dim() != 3 or self.states.shape[-1] != width:
             shape = list(self.states.shape)
             raise InputError(f"the memory has shape {shape}; this decoder reads [batch, length, {width}]")
-        if self.states.shape[0] != n_rows:
-            raise InputError(f"{n_rows} target rows, but the memory has {self.states.shape[0]}; they must be the same")
+        if (served := self.states.shape[0] * self.serves) != n_rows:
+            raise InputError(f"{n_rows} target rows, but the memory has {served}; they must be the same")
 
     def select(self, rows: Tensor) -> "Memory":
         """The memory of these batch rows, in this order, repeats allowed."""
         mask = None if self.mask is None else self.mask[rows]
-        return Memory(self.states[rows], mask, tuple(state[rows] for state in self.final))
+        return Memory(self.states[rows], mask, tuple(state[rows] for state in self.final), self.serves)
+
+    def join(self, other: "Memory") -> "Memory":
+        """The rows of both; the shorter ones are padded on the right."""
+        length = max(self.states.shape[1], other.states.shape[1])
+        parts = [memory.padded(length) for memory in (self, other)]
+        mask = None
+        if any(part.mask is not None for part in parts):
+            mask = torch.cat([_real(part.mask, part.states) for part in parts])
+        final = tuple(torch.cat(pair) for pair in zip(self.final, other.final, strict=True))
+        return Memory(torch.cat([part.states for part in parts]), mask, final, self.serves)
+
+    def padded(self, length: int) -> "Memory":
+        """With hidden tokens after the last, up to this length; or cut after it, where only hidden ones are lost."""
+        missing = length - self.states.shape[1]
+        if missing == 0:
+            return self
+        mask = F.pad(_real(self.mask, self.states), (0, missing))
+        return Memory(F.pad(self.states, (0, 0, 0, missing)), mask, self.final, self.serves)
+
+
+def _real(mask_BS: Tensor | None, states_BSD: Tensor) -> Tensor:
+    if mask_BS is not None:
+        return mask_BS
+    return torch.ones(states_BSD.shape[:2], dtype=torch.bool, device=states_BSD.device)
 
 
 class KeyValues:
-    """The keys and values of one attention, [B, G, S, K] each, in buffers that grow by doubling."""
+    """The keys and values of one attention, [B, G, S, K] each, in buffers with room for more rows and more tokens.
+
+    They grow by doubling. Rows that leave make room for rows that join: nothing else is copied then.
+    """
 
     def __init__(self, capacity: int = 0, *, grows: bool = True) -> None:
         self.capacity = capacity
         self.grows = grows  # with every token, or made once of a memory
         self.length = 0
+        self.rows = 0
         self.keys: Tensor | None = None
         self.values: Tensor | None = None
 
@@ -49,11 +82,12 @@ class KeyValues:
         """The keys and values so far; None before the first."""
         if self.keys is None or self.values is None:
             return None
-        return self.keys[:, :, : self.length], self.values[:, :, : self.length]
+        return self.keys[: self.rows, :, : self.length], self.values[: self.rows, :, : self.length]
 
     def append(self, k_BGTK: Tensor, v_BGTK: Tensor) -> tuple[Tensor, Tensor]:
         """Adds the newest tokens; gives the keys and values of all tokens so far."""
         length = self.length + k_BGTK.shape[2]
+        self.rows = k_BGTK.shape[0]
         if torch.is_grad_enabled() and k_BGTK.requires_grad:  # gradients need every step's own tensor
             if (past := self.all) is not None:
                 k_BGTK, v_BGTK = torch.cat((past[0], k_BGTK), dim=2), torch.cat((past[1], v_BGTK), dim=2)
@@ -62,25 +96,79 @@ class KeyValues:
         self.keys = self._written(self.keys, k_BGTK, length)
         self.values = self._written(self.values, v_BGTK, length)
         self.length = length
-        return self.keys[:, :, :length], self.values[:, :, :length]
+        return self.keys[: self.rows, :, :length], self.values[: self.rows, :, :length]
 
     def _written(self, buffer: Tensor | None, new_BGTK: Tensor, length: int) -> Tensor:
+        B, G, _, K = new_BGTK.shape
         if buffer is None or length > buffer.shape[2]:
             room = max(length, self.capacity) if buffer is None else max(length, 2 * buffer.shape[2])
-            B, G, _, K = new_BGTK.shape
-            grown = new_BGTK.new_empty(B, G, room, K)
+            grown = new_BGTK.new_empty(B if buffer is None else buffer.shape[0], G, room, K)
             if buffer is not None:
-                grown[:, :, : self.length] = buffer[:, :, : self.length]
+                grown[:B, :, : self.length] = buffer[:B, :, : self.length]
             buffer = grown
-        if buffer.is_inference() and not torch.is_inference_mode_enabled():
-            buffer = buffer.clone()  # torch lets nobody else write to it
-        buffer[:, :, self.length : length] = new_BGTK
+        buffer = _writable(buffer)
+        buffer[:B, :, self.length : length] = new_BGTK
         return buffer
 
     def select(self, rows: Tensor) -> None:
         """Keeps these batch rows, in this order, repeats allowed."""
         if self.keys is not None and self.values is not None:
-            self.keys, self.values = self.keys[rows], self.values[rows]
+            self.keys, self.values = (self._selected(each, rows) for each in (self.keys, self.values))
+            self.rows = len(rows)
+
+    def _selected(self, buffer: Tensor, rows: Tensor) -> Tensor:
+        """Only what is filled is copied, not the room that is yet to be."""
+        _, G, room, K = buffer.shape
+        chosen = buffer.new_empty(len(rows), G, room, K)
+        chosen[:, :, : self.length] = buffer[: self.rows, :, : self.length][rows]
+        return chosen
+
+    def move(self, here: Tensor, there: Tensor, n_rows: int) -> None:
+        """Row here[i] becomes what row there[i] was, then the first `n_rows` stay: how finished rows leave."""
+        if self.keys is None or self.values is None:
+            return
+        self.keys, self.values = _writable(self.keys), _writable(self.values)
+        for buffer in (self.keys, self.values):
+            buffer[here, :, : self.length] = buffer[there, :, : self.length]
+        self.rows = n_rows
+
+    def join(self, other: "KeyValues", length: int) -> None:
+        """Adds the rows of `other`. Both become `length` long: tokens end together, a memory's begin together."""
+        if self.keys is None or self.values is None or other.keys is None or other.values is None:
+            return
+        self.keys = self._joined(self.keys, other.keys, other, length)
+        self.values = self._joined(self.values, other.values, other, length)
+        self.rows, self.length = self.rows + other.rows, length
+
+    def _joined(self, ours: Tensor, theirs: Tensor, other: "KeyValues", length: int) -> Tensor:
+        n_rows = self.rows + other.rows
+        if length > self.length or n_rows > ours.shape[0] or length > ours.shape[2]:
+            _, G, room, K = ours.shape
+            # Hidden keys get a weight of 0, but 0 · NaN is NaN: room that is hidden must hold numbers.
+            wider = ours.new_zeros(max(n_rows, ours.shape[0]), G, max(length, room), K)
+            wider[: self.rows, :, self._columns(self, length)] = ours[: self.rows, :, : self.length]
+            ours = wider
+        else:
+            ours = _writable(ours)
+            ours[self.rows : n_rows, :, :length] = 0.0
+        ours[self.rows : n_rows, :, self._columns(other, length)] = theirs[: other.rows, :, : other.length]
+        return ours
+
+    def _columns(self, part: "KeyValues", length: int) -> slice:
+        return slice(length - part.length, length) if self.grows else slice(0, part.length)
+
+    def trim(self, n_first: int, length: int) -> None:
+        """Forgets the first `n_first` tokens, and those after `length` more."""
+        if n_first and self.keys is not None and self.values is not None:
+            self.keys, self.values = _writable(self.keys), _writable(self.values)
+            for buffer in (self.keys, self.values):
+                buffer[: self.rows, :, :length] = buffer[: self.rows, :, n_first : n_first + length].clone()
+        self.length = min(self.length, length)
+
+
+def _writable(buffer: Tensor) -> Tensor:
+    """torch lets nobody outside its inference mode write to what was made inside."""
+    return buffer.clone() if buffer.is_inference() and not torch.is_inference_mode_enabled() else buffer
 
 
 @dataclass
@@ -111,8 +199,9 @@ class Cache:
         """Whether the next step has the rows, and the memory the length, of the steps before."""
         if self.length == 0:
             return
-        tensors = [self.mask, *self.state, *(slot.keys for slot in self.slots.values())]
-        known = next((tensor.shape[0] for tensor in tensors if tensor is not None), n_rows)
+        known = next((tensor.shape[0] for tensor in (self.mask, *self.state) if tensor is not None), None)
+        if known is None:
+            known = next((slot.rows for slot in self.slots.values() if slot.grows and slot.rows), n_rows)
         if known != n_rows:
             raise InputError(f"{n_rows} new rows, but the cache has {known}; select() rows, or start a new Cache")
         if memory is None:
@@ -138,8 +227,74 @@ class Cache:
         self.mask = visible_BS
 
     def select(self, rows: Tensor) -> None:
-        """Keeps these batch rows, in this order, repeats allowed: how beam search follows its hypotheses."""
+        """Keeps these batch rows, in this order, repeats allowed."""
+        self.reorder(rows)
+        for slot in self.slots.values():
+            if not slot.grows:
+                slot.select(rows)
+
+    def reorder(self, rows: Tensor) -> None:
+        """`select` for all but the keys and values of the memory: how beam search follows its hypotheses, since those
+        of one text share a memory."""
         self.mask = None if self.mask is None else self.mask[rows]
         self.state = tuple(state[rows] for state in self.state)
         for slot in self.slots.values():
-            slot.select(rows)
+            if slot.grows:
+                slot.select(rows)
+
+    def move(self, here: Tensor, there: Tensor, n_rows: int, serves: int = 1) -> None:
+        """Row here[i] becomes row there[i], then the first `n_rows` stay. Each is `serves` neighbouring rows, which
+        share a row of the memory."""
+        rows = torch.arange(n_rows, device=here.device)
+        rows[here] = there
+        wide_rows, wide_here, wide_there = (_widened(each, serves) for each in (rows, here, there))
+        self.mask = None if self.mask is None else self.mask[wide_rows]
+        self.state = tuple(state[wide_rows] for state in self.state)
+        for slot in self.slots.values():
+            if slot.grows:
+                slot.move(wide_here, wide_there, n_rows * serves)
+            else:
+                slot.move(here, there, n_rows)
+
+    def join(self, other: "Cache") -> None:
+        """Adds the rows of another cache of the same network. The newest tokens stand side by side: those of the
+        shorter cache begin later, with hidden ones before them. A memory's begin together."""
+        length = max(self.length, other.length)
+        if self.mask is not None or other.mask is not None or self.length != other.length:
+            self.mask = torch.cat([cache._mask_of(length) for cache in (self, other)])
+        self.state = tuple(torch.cat(pair) for pair in zip(self.state, other.state, strict=True))
+        for name, slot in self.slots.items():
+            theirs = other.slots[name]
+            slot.join(theirs, length if slot.grows else max(slot.length, theirs.length))
+        self.length = length
+
+    def _mask_of(self, length: int) -> Tensor:
+        """The mask with hidden tokens before the first, up to this length."""
+        slot = next((slot for slot in self.slots.values() if slot.grows), None)
+        like = self.state[0] if slot is None or slot.keys is None else slot.keys
+        n_rows = len(like) if slot is None else slot.rows
+        mask = self.mask
+        if mask is None:
+            mask = torch.ones(n_rows, self.length, dtype=torch.bool, device=like.device)
+        return F.pad(mask, (length - self.length, 0))
+
+    def trim(self, n_first: int) -> None:
+        """Forgets the first tokens, which are hidden in every row."""
+        self.length -= n_first
+        if self.mask is not None:
+            self.mask = self.mask[:, n_first:]
+            self.mask = None if bool(self.mask.all()) else self.mask
+        for slot in self.slots.values():
+            if slot.grows:
+                slot.trim(n_first, self.length)
+
+    def trim_memory(self, length: int) -> None:
+        """Forgets the memory's tokens after the first `length`, which are hidden in every row."""
+        for slot in self.slots.values():
+            if not slot.grows:
+                slot.trim(0, length)
+
+
+def _widened(rows: Tensor, n: int) -> Tensor:
+    """Each row as its `n` neighbours: [2, 0] -> [4, 5, 0, 1]"""
+    return rows if n == 1 else (rows[:, None] * n + torch.arange(n, device=rows.device)).flatten()

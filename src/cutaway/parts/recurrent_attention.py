@@ -41,7 +41,16 @@ class RecurrentAttention(nn.Module):
         """U h for all source tokens: the same at every step, so made once."""
         return self.keys(self.k(memory_BSE))
 
-    def forward(self, s_BTD: Tensor, keys_BSD: Tensor, memory_BSE: Tensor, bias: Bias = NO_BIAS) -> Tensor:
+    def forward(
+        self, s_BTD: Tensor, keys_BSD: Tensor, memory_BSE: Tensor, bias: Bias = NO_BIAS, serves: int = 1
+    ) -> Tensor:
+        """`serves`: how many neighbouring rows of s read each row of the memory; they are so many more queries of it."""
+        if serves == 1:
+            return self._contexts(s_BTD, keys_BSD, memory_BSE, bias)
+        B, T, D = s_BTD.shape
+        return self._contexts(s_BTD.reshape(B // serves, serves * T, D), keys_BSD, memory_BSE, bias).view(B, T, -1)
+
+    def _contexts(self, s_BTD: Tensor, keys_BSD: Tensor, memory_BSE: Tensor, bias: Bias) -> Tensor:
         if self.kind == "additive":
             scores_BTS = self.energy(torch.tanh(self.q(s_BTD).unsqueeze(2) + keys_BSD.unsqueeze(1))).squeeze(-1)
         else:

@@ -68,15 +68,16 @@ class Stack(nn.Module):
             T, n_past + T, x_BTD, causal=self.causal, visible_BS=visible_BS, positions_BHTS=position_bias
         )  # fmt: skip
         rotation = None if self.rotate is None else self.rotate(place, dtype=x_BTD.dtype)
-        memory_BSD, memory_bias = None, masks.NO_BIAS
+        memory_BSD, memory_bias, serves = None, masks.NO_BIAS, 1
         if memory is not None:
             memory.check(B, x_BTD.shape[-1])
-            memory_BSD = memory.states
+            memory_BSD, serves = memory.states, memory.serves
             memory_bias = masks.bias(T, memory_BSD.shape[1], x_BTD, causal=False, visible_BS=memory.mask)
 
         for i, block in enumerate(self.blocks):
             x_BTD = block(
-                x_BTD, memory_BSD, bias=bias, memory_bias=memory_bias, rotation=rotation, cache=cache, name=str(i)
+                x_BTD, memory_BSD, bias=bias, memory_bias=memory_bias, rotation=rotation, cache=cache, name=str(i),
+                serves=serves,
             )  # fmt: skip
         if self.final_norm is not None:
             x_BTD = self.final_norm(x_BTD)
