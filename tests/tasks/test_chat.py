@@ -66,10 +66,10 @@ def test_the_oldest_turns_are_left_out_and_it_says_so() -> None:
     assert "Be brief" in seen
     assert "number 0?" not in seen
     assert "number 11?" in seen
+    chat = model.chat()
+    chat.history = [{"role": role, "content": "And then?" * 9} for role in ("user", "assistant")]
     with pytest.warns(UserWarning, match="messages are left out"):
-        chat = model.chat()
-        for number in range(12):
-            "".join(chat.say(f"And then, number {number}?"))
+        chat.say("Hi")
 
 
 def test_a_message_that_never_fits_changes_nothing() -> None:
@@ -97,7 +97,7 @@ def test_a_turn_that_fails_can_be_tried_again() -> None:
 
 def test_models_that_can_t_chat() -> None:
     with pytest.raises(
-        InputError, match="gpt2 has no chat template; chat needs a decoder-only language model with a cha"
+        InputError, match="gpt2 has no chat template; chat needs a decoder-only language model with"
     ):
         small.model("gpt2").chat()
     with pytest.raises(InputError, match="transformer-tiny is an encoder-decoder .*; chat needs a decoder-only"):
