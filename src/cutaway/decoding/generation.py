@@ -40,10 +40,11 @@ class Generation:
     force: tuple[tuple[int, ...], ...] = ()  # token sequences that must occur (beam search only)
     ban: tuple[tuple[int, ...], ...] = ()  # token sequences that must not
     # what is told of each token
+    scores: bool = True  # False: greedy search and sampling leave out log-probabilities (NaN), which saves some time
     alternatives: Count = 0  # how many of the likeliest tokens of each step to give
     # work
     cached: bool = True  # False computes every step from the start: slow, for comparison
-    batch_tokens: Size = 2048  # how many tokens (sources, or prompts) go into one batch
+    batch_tokens: Size = 2048  # how many tokens go into one batch: sources (or prompts and what is written) × beams
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -69,6 +70,7 @@ class Numbers(TypedDict, total=False):
     repetition_penalty: float
     no_repeat_ngram: int
     stop_ids: tuple[int, ...]
+    scores: bool
     alternatives: int
     cached: bool
     batch_tokens: int
@@ -108,14 +110,19 @@ class Token:
     alternatives: tuple[tuple[int, float], ...] = ()
 
 
+Ended = Literal["end", "stop", "length"]
+"""By an end token, a stop string or id, or for want of room."""
+
+
 @dataclass(frozen=True)
 class Written:
     """One text, as tokens: without the prompt, the start token and the end token."""
 
     tokens: tuple[Token, ...]
     score: float  # sum of log-probabilities (the end's too) / length ** length_penalty
-    ended: Literal["end", "stop", "length"]  # by an end token, a stop string or id, or for want of room
+    ended: Ended
     end: int | None = None  # the end token, if it was written
+    text: str | None = None  # what stands before a stop string, which may begin within a token; else None
 
     @property
     def ids(self) -> tuple[int, ...]:

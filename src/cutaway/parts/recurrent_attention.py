@@ -44,7 +44,7 @@ class RecurrentAttention(nn.Module):
     def forward(
         self, s_BTD: Tensor, keys_BSD: Tensor, memory_BSE: Tensor, bias: Bias = NO_BIAS, serves: int = 1
     ) -> Tensor:
-        """`serves`: how many neighbouring rows of s read each row of the memory; they are so many more queries of it."""
+        """`serves`: how many neighbouring rows of s read each row of the memory, as so many more queries of it."""
         if serves == 1:
             return self._contexts(s_BTD, keys_BSD, memory_BSE, bias)
         B, T, D = s_BTD.shape

@@ -1,0 +1,140 @@
+"""Greedy search and sampling: one row for each text takes the likeliest token, or one drawn by its probability."""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from cutaway.decoding import filters
+from cutaway.decoding.generation import Generation, Token, Written
+from cutaway.decoding.plan import Asked, Plan
+from cutaway.decoding.rows import IDS, Rows
+from cutaway.decoding.stops import Stop, find_stop
+from cutaway.decoding.texts import finished, score_of, stopped, tokens_of
+
+NO_NUMBER = float("nan")
+DRAWN_AT_ONCE = 64
+
+
+class Sampling:
+    """Texts that are written side by side until each ends; others may join at any step."""
+
+    @torch.inference_mode()
+    def __init__(self, plan: Plan, asked: Sequence[Asked]) -> None:
+        """Reads the prompts and writes the first token of each text."""
+        self.plan, self.asked = plan, list(asked)
+        self.rows = Rows(plan, asked)
+        self.room = [plan.room(each) for each in asked]
+        self.noise = [uniform(plan.seed, each) for each in asked] if plan.options.sample else []
+        self.ended: dict[int, Stop | None] = {}
+        self._choose()
+
+    @property
+    def n_texts(self) -> int:
+        return len(self.asked)
+
+    @torch.inference_mode()
+    def step(self) -> None:
+        """Writes one token of every text."""
+        self.rows.step()
+        self._choose()
+
+    @torch.inference_mode()
+    def join(self, other: "Sampling") -> None:
+        """The texts of `other` are written along with these."""
+        self.rows.join(other.rows)
+        self.asked, self.room, self.noise = self.asked + other.asked, self.room + other.room, self.noise + other.noise
+
+    @torch.inference_mode()
+    def take_finished(self) -> Iterator[tuple[Asked, list[Written]]]:
+        """The texts that ended at this step; they are written no further."""
+        done = [(self.asked[text], [self._text(text)]) for text in self.ended]
+        if done:
+            order = self.rows.drop(list(self.ended))
+            self.asked, self.room = [self.asked[i] for i in order], [self.room[i] for i in order]
+            self.noise = [self.noise[i] for i in order] if self.noise else []
+            self.ended = {}
+        return iter(done)
+
+    @torch.inference_mode()
+    def tokens(self) -> tuple[Token, ...]:
+        """What is written of the first text."""
+        return tokens_of(self.rows, 0, self.rows.start[0])
+
+    def _text(self, text: int) -> Written:
+        plan = self.plan
+        tokens = tokens_of(self.rows, text, self.rows.start[text])
+        written = finished(tokens, score_of(tokens, plan.options.length_penalty), plan.ends, plan.usage.end)
+        stop = self.ended[text]
+        return written if stop is None else stopped(written, stop)
+
+    def _choose(self) -> None:
+        """The next token of every text, and which of them end with it."""
+        options = self.plan.options
+        logits_RV = self.rows.logits_RV.float()
+        scores_RV = self.rows.filtered(logits_RV)
+        if options.sample:
+            numbers = [next(noise) for noise in self.noise]
+            chosen_R = draw(warped(scores_RV, options), torch.tensor(numbers, dtype=torch.float64))
+        else:
+            chosen_R = scores_RV.max(-1).indices  # not argmax: twice as slow
+        self.rows.append([chosen_R, *self._told(logits_RV, chosen_R)])
+        ids, ends, rows = chosen_R.tolist(), self.plan.ends, self.rows
+        self.ended = {
+            text: None for text, token in enumerate(ids) if token in ends or rows.written(text) >= self.room[text]
+        }
+        if options.stop:
+            self._look_for_stops(ids)
+
+    def _told(self, logits_RV: Tensor, chosen_R: Tensor) -> list[Tensor]:
+        """How likely the token was in the model's own eyes, before any filter; and what else was."""
+        options = self.plan.options
+        if not options.scores:
+            return [torch.full_like(chosen_R, NO_NUMBER, dtype=torch.float32)]
+        highest_R1 = logits_RV.max(-1, keepdim=True).values
+        total_R = (logits_RV - highest_R1).exp_().sum(-1).log_() + highest_R1.squeeze(-1)  # faster than logsumexp
+        told = [logits_RV.gather(1, chosen_R[:, None]).squeeze(1) - total_R]
+        if options.alternatives:
+            others_RA, ids_RA = logits_RV.topk(options.alternatives)
+            told += [ids_RA, others_RA - total_R[:, None]]
+        return told
+
+    def _look_for_stops(self, ids: list[int]) -> None:
+        decode = self.plan.decode
+        assert decode is not None
+        for text in range(len(ids)):
+            written = self.rows.tracks[IDS][text, self.rows.start[text] :].tolist()
+            if written[-1] in self.plan.ends:
+                written.pop()
+            if written and (stop := find_stop(written, self.plan.options.stop, decode)) is not None:
+                self.ended[text] = stop
+
+
+def warped(scores_RV: Tensor, options: Generation) -> Tensor:
+    """The distribution that is drawn from: temperature, then what is left out."""
+    if options.temperature != 1.0:
+        scores_RV = filters.temperature(scores_RV, options.temperature)
+    if options.top_k is not None:
+        scores_RV = filters.top_k(scores_RV, options.top_k)
+    if options.top_p is not None and options.top_p < 1.0:
+        scores_RV = filters.top_p(scores_RV, options.top_p)
+    if options.min_p is not None:
+        scores_RV = filters.min_p(scores_RV, options.min_p)
+    return scores_RV
+
+
+def draw(scores_RV: Tensor, numbers_R: Tensor) -> Tensor:
+    """One token for each row: where a number between 0 and 1 falls if the probabilities are laid end to end."""
+    until_RV = scores_RV.double().softmax(-1).cumsum(-1)
+    whole_R = until_RV[:, -1]
+    place_R = torch.minimum(numbers_R.to(whole_R) * whole_R, whole_R.nextafter(torch.zeros_like(whole_R)))
+    return torch.searchsorted(until_RV, place_R[:, None], right=True).squeeze(1).clamp(max=scores_RV.shape[1] - 1)
+
+
+def uniform(seed: int, asked: Asked) -> Iterator[float]:
+    """The numbers between 0 and 1 of one text, by a generator of its own."""
+    name = f"{seed} {asked.index} {asked.copy}".encode()
+    generator = torch.Generator().manual_seed(int.from_bytes(hashlib.blake2b(name, digest_size=8).digest()) >> 1)
+    while True:
+        yield from torch.rand(DRAWN_AT_ONCE, generator=generator, dtype=torch.float64).tolist()

@@ -1,0 +1,38 @@
+"""From the rows of a search to the texts that are given."""
+
+from dataclasses import replace
+
+from cutaway.decoding.generation import Ended, Token, Written
+from cutaway.decoding.rows import IDS, LOGPROBS, OTHER_IDS, OTHER_LOGPROBS, Rows
+from cutaway.decoding.stops import Stop
+
+
+def tokens_of(rows: Rows, row: int, start: int) -> tuple[Token, ...]:
+    """What one row holds from a column on."""
+    ids, logprobs = (rows.tracks[track][row, start:].tolist() for track in (IDS, LOGPROBS))
+    if not rows.plan.options.alternatives:
+        return tuple(map(Token, ids, logprobs))
+    others = zip(*(rows.tracks[track][row, start:].tolist() for track in (OTHER_IDS, OTHER_LOGPROBS)), strict=True)
+    return tuple(
+        Token(id, logprob, tuple(zip(*other, strict=True)))
+        for id, logprob, other in zip(ids, logprobs, others, strict=True)  # noqa: A001
+    )
+
+
+def finished(tokens: tuple[Token, ...], score: float, ends: frozenset[int], own_ends: tuple[int, ...]) -> Written:
+    """A text whose last token may be an end, which is then told apart."""
+    if not tokens or tokens[-1].id not in ends:
+        return Written(tokens, score, "length")
+    end = tokens[-1].id
+    ended: Ended = "end" if end in own_ends else "stop"
+    return Written(tokens[:-1], score, ended, end)
+
+
+def stopped(written: Written, stop: Stop) -> Written:
+    """The text up to a stop string."""
+    return replace(written, tokens=written.tokens[: stop.n_tokens], ended="stop", end=None, text=stop.text)
+
+
+def score_of(tokens: tuple[Token, ...], length_penalty: float) -> float:
+    """Sum of log-probabilities / length ** length_penalty"""
+    return sum(token.logprob for token in tokens) / max(1, len(tokens)) ** length_penalty
