@@ -65,7 +65,7 @@ def model(
 
 def t5(folder: Path, tasks: dict[str, Any] | None = None) -> Model:
     """A T5 as it is published: its tasks stand in config.json."""
-    made = model("t5-small", tokenizer("unigram", mask="<extra_id_0>"))
+    made = model("t5-small", tokenizer("unigram", mask="<extra_id_0>"), positions=None)
     made.save(folder, format="huggingface")
     path = folder / "config.json"
     keys = json.loads(path.read_text())

@@ -96,9 +96,7 @@ def test_a_turn_that_fails_can_be_tried_again() -> None:
 
 
 def test_models_that_can_t_chat() -> None:
-    with pytest.raises(
-        InputError, match="gpt2 has no chat template; chat needs a decoder-only language model with"
-    ):
+    with pytest.raises(InputError, match="gpt2 has no chat template; chat needs a decoder-only language model with"):
         small.model("gpt2").chat()
     with pytest.raises(InputError, match="transformer-tiny is an encoder-decoder .*; chat needs a decoder-only"):
         small.model("transformer-tiny").chat()

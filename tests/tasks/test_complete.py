@@ -57,7 +57,17 @@ def test_a_stop_that_spans_tokens_is_not_shown() -> None:
     small.scripted(model, "one END\ntwo ENDING three")
     assert "".join(model.complete("a", stream=True, stop="ENDING")) == "one END\ntwo "
     assert list(model.complete("a", stream=True, stop=["\n"])) == list("one END")
-    assert model.complete("a", stop=["zzz", "\n"]) == "one END"
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram", "character"])
+def test_a_stop_cuts_a_stream_and_a_whole_text_alike(kind: str) -> None:
+    model = small.model("llama-15m", small.tokenizer(kind), usage=Usage(start=2))
+    whole = model.complete("The cat", max_new_tokens=24, seed=4)
+    for start, end in ((6, 8), (9, 10), (11, 15)):
+        stop = whole[start:end]
+        before = whole[: whole.index(stop)]
+        assert model.complete("The cat", max_new_tokens=24, seed=4, stop=["no such words", stop]) == before
+        assert "".join(model.complete("The cat", max_new_tokens=24, seed=4, stop=stop, stream=True)) == before
 
 
 @pytest.mark.parametrize("preset", ["gpt2", "llama-15m"])
@@ -69,7 +79,7 @@ def test_a_text_ends_where_the_context_does(preset: str) -> None:
     for options in ({}, {"max_new_tokens": 1000}):
         alone = model.complete(prompt, details=True, **options)
         assert (len(alone.tokens), alone.ended) == (16 - n + 1, "length")
-        assert model.complete([prompt, "The", prompt], details=True, **options)[2] == alone
+        assert model.complete([prompt, "The", prompt], **options)[2] == alone.text
         assert "".join(model.complete(prompt, stream=True, **options)) == alone.text
     with pytest.raises(InputError, match=r"the prompt has \d+ tokens, and .* takes at most 16; shorten it"):
         model.complete("The cat sat " * 20)

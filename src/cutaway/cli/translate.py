@@ -8,7 +8,7 @@ def run(
 ) -> None:
     model = ready(name, asked)
     write_lines(
-        lambda lines: model.translate(lines, source=source, target=target, details=True, **asked.options),
+        lambda lines: model.translate(lines, source=source, target=target, details=as_json, **asked.options),
         texts,
         asked.n_best,
         as_json,

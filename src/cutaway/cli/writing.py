@@ -54,14 +54,17 @@ Task = Callable[[Iterator[str]], Iterable[Any]]
 def write_lines(task: Task, texts: list[str] | None, n_best: int, as_json: bool) -> None:
     """A line for every text (or for each of its n best), or a JSON object for every text, in the order given.
 
-    `task` gives a Text for each, or lists of them.
+    `task` gives a text for each, or a list of them; for JSON, with details.
     """
-    results = paired(inputs_of(texts), task)
     total = count_of(texts)
     if as_json:
-        print_each(results, lambda result: record(*result), total)
+        print_each(paired(inputs_of(texts), task), lambda result: record(*result), total)
     else:
-        print_each(results, lambda result: _lines(result[1], n_best), total)
+        print_each(task(inputs_of(texts)), lambda result: _lines(_listed(result), n_best), total)
+
+
+def _listed(result: Any) -> list[Any]:
+    return result if isinstance(result, list) else [result]
 
 
 def paired(inputs: Iterator[str], task: Task) -> Iterator[tuple[str, list[Text]]]:
@@ -74,7 +77,7 @@ def paired(inputs: Iterator[str], task: Task) -> Iterator[tuple[str, list[Text]]
             yield text
 
     for result in task(noted()):
-        yield waiting.popleft(), result if isinstance(result, list) else [result]
+        yield waiting.popleft(), _listed(result)
 
 
 def record(given: str, texts: list[Text]) -> str:
@@ -83,7 +86,7 @@ def record(given: str, texts: list[Text]) -> str:
     return json.dumps({"input": given, **first, **({"others": others} if others else {})}, ensure_ascii=False)
 
 
-def _lines(texts: list[Text], n_best: int) -> str:
+def _lines(texts: list[str], n_best: int) -> str:
     """As many lines for every input, so that line numbers keep telling which is whose."""
-    lines = [" ".join(one.text.splitlines()) for one in texts]
+    lines = [" ".join(text.splitlines()) for text in texts]
     return "\n".join(lines + [""] * (n_best - len(lines)))

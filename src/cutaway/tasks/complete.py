@@ -24,7 +24,7 @@ def complete(
     """
     if stream and "beams" not in options:
         options["beams"] = 1  # a search that looks at several texts has none to show yet
-    writer = Writer(model, "complete", options)
+    writer = Writer(model, "complete", options, scores=details)
     before = _before(writer.tokenizer)
 
     def prompt(text: str) -> Prompt:

@@ -8,7 +8,7 @@ from cutaway.tasks.able import cannot
 from cutaway.tasks.each import each, is_text
 from cutaway.tasks.options import Options
 from cutaway.tasks.taught import Taught, tasks_of
-from cutaway.tasks.writer import Writer
+from cutaway.tasks.writer import Writer, is_blank
 
 if TYPE_CHECKING:
     from cutaway.model import Model
@@ -24,10 +24,12 @@ def summarize(model: "Model", texts: object, *, details: bool = False, **options
     taught = tasks.get("summarization", Taught())
     if (tasks and not taught.prefix) or (model.tokenizer is not None and model.tokenizer.kind == "Marian"):
         raise cannot(model, "summarize")  # taught other tasks; or reads one language and writes another
-    writer = Writer(model, "summarize", options, changed(Generation(), {**taught.changes}))
+    writer = Writer(model, "summarize", options, changed(Generation(), {**taught.changes}), scores=details)
 
     def prompt(text: str) -> Prompt | None:
-        return writer.checked(writer.tokenizer.encode(taught.prefix + text).ids, "text") if text.strip() else None
+        if is_blank(text):
+            return None
+        return writer.checked(writer.tokenizer.encode(taught.prefix + text).ids, "text")
 
     def run(inputs: Iterator[str]) -> Iterator[Any]:
         return writer.shown(writer.write(inputs, prompt), details)

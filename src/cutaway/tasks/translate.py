@@ -9,7 +9,7 @@ from cutaway.tasks.able import cannot
 from cutaway.tasks.each import each, is_text
 from cutaway.tasks.options import Options
 from cutaway.tasks.taught import Direction, directions, tasks_of
-from cutaway.tasks.writer import Writer
+from cutaway.tasks.writer import Writer, is_blank
 from cutaway.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -32,13 +32,13 @@ def translate(
     """
     direction = _direction(model, source, target)
     default = Generation() if direction is None else changed(Generation(), {**direction.taught.changes})
-    writer = Writer(model, "translate", options, default)
+    writer = Writer(model, "translate", options, default, scores=details)
     front = direction.taught.prefix if direction is not None else _language(model, writer.tokenizer, source, target)
     languages = [] if front else _languages(writer.tokenizer)
     several = ", ".join(languages[:60]) if len(languages) > 1 else ""
 
     def prompt(text: str) -> Prompt | None:
-        if not text.strip():
+        if is_blank(text):
             return None
         if several and not text.lstrip().startswith(">>"):  # it is not left to guess
             raise InputError(f"{model.name} writes several languages: say which with target ({several})")

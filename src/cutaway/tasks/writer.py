@@ -9,9 +9,10 @@ from cutaway.decoding.plan import DEFAULT_TOKENS
 from cutaway.errors import ConfigError, InputError
 from cutaway.models.config import LanguageModel, StackConfig
 from cutaway.tasks.able import cannot, tokenizer_of
-from cutaway.tasks.each import prepared, windows
+from cutaway.tasks.each import AtOnce, prepared, windows
 from cutaway.tasks.options import Options, generation
-from cutaway.text.pieces import Pieces, Until, cut, text_after
+from cutaway.text.pieces import Pieces, Until, text_after
+from cutaway.text.tokenizer import check_text
 
 if TYPE_CHECKING:
     from cutaway.model import Model
@@ -45,7 +46,9 @@ class Text:
 class Writer:
     """One task's way to write with one model: its search, its engine, the room it has."""
 
-    def __init__(self, model: "Model", task: str, options: Options, default: Generation | None = None) -> None:
+    def __init__(
+        self, model: "Model", task: str, options: Options, default: Generation | None = None, *, scores: bool = False
+    ) -> None:
         self.model, self.task = model, task
         self.both = task != "complete" and task != "chat"
         if (model.network.has_encoder, model.network.has_decoder) != (self.both, True):
@@ -53,7 +56,7 @@ class Writer:
         if not isinstance(model.config.head, LanguageModel):
             raise cannot(model, task)
         self.tokenizer = tokenizer_of(model, task)
-        default = default or Generation()
+        default = replace(default or Generation(), scores=scores)
         if default.beams is None:
             default = replace(default, beams=model.usage.beams)
         self.generation = generation(options, default, self.tokenizer)
@@ -97,15 +100,20 @@ class Writer:
         With None it is given nothing, and the text is empty. An input that can't be a prompt ends the stream, once
         those before it are answered.
         """
-        for window in windows(prepared(inputs, prompt), lambda given: 1 if given is None else len(given.ids)):
+        prompts_of = prepared(inputs, prompt)
+        # which texts are drawn must not depend on how fast the stream comes
+        largest = 1 if self.generation.seed is not None and not isinstance(prompts_of, AtOnce) else None
+        n_before = 0
+        for window in windows(prompts_of, lambda given: 1 if given is None else len(given.ids), largest):
             by_search: dict[Generation, list[Prompt]] = {}
             for given in window:
                 if given is not None:
                     by_search.setdefault(self.search(given), []).append(given)
             answers = {
-                search: self.engine.write(prompts, search, self.tokenizer.decode)
+                search: self.engine.write(prompts, _reseeded(search, n_before), self.tokenizer.decode)
                 for search, prompts in by_search.items()
             }
+            n_before += len(window)
             for given in window:
                 if given is None:
                     yield [Text("")]
@@ -131,6 +139,8 @@ class Writer:
 
     def _text(self, written: Written, prompt: Prompt) -> Text:
         text = text_after(self.tokenizer, () if self.both else prompt.ids, written.ids)
+        if written.text is not None:  # it ends within a token, of which the search has kept a part
+            text += written.text[len(self.tokenizer.decode(written.ids)) :]
         tokens = tuple(
             WrittenToken(
                 self._token(token.id),
@@ -140,7 +150,7 @@ class Writer:
             )
             for token in written.tokens
         )
-        return Text(cut(text, self.generation.stop), written.score, written.ended, tokens)
+        return Text(text, written.score, written.ended, tokens)
 
     def _token(self, number: int) -> str:
         token = self.tokenizer.token_of(number)
@@ -151,3 +161,14 @@ class Writer:
         for texts in results:
             given: list[Any] = [text if details else text.text for text in texts]
             yield given if self.generation.n_best > 1 else given[0]
+
+
+def is_blank(text: str) -> bool:
+    """Whether there is nothing to write from."""
+    check_text(text)
+    return not text.strip()
+
+
+def _reseeded(search: Generation, n_before: int) -> Generation:
+    """The search counts its prompts from 0 to seed each; here it goes on from those of earlier windows."""
+    return search if search.seed is None or n_before == 0 else replace(search, seed=search.seed + n_before)

@@ -87,12 +87,6 @@ class Until:
         return held
 
 
-def cut(text: str, stops: Sequence[str]) -> str:
-    """`text` before the first of `stops`."""
-    until = Until(stops)
-    return until.add(text) + until.finish()
-
-
 def _overlap(text: str, stop: str) -> int:
     """How many characters at the end of `text` may be the beginning of `stop`."""
     return next((n for n in range(min(len(text), len(stop) - 1), 0, -1) if text.endswith(stop[:n])), 0)
