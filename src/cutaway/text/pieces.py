@@ -25,6 +25,8 @@ class Pieces:
         self._whole = self._given  # characters up to the last token that is not a single byte
 
     def add(self, token: int) -> str:
+        if self._is_silent(token):
+            return ""
         self._ids.append(token)
         text = self._tokenizer.decode(self._ids)
         if not _BYTE.fullmatch(self._tokenizer.token_of(token) or ""):
@@ -38,6 +40,13 @@ class Pieces:
             self._ids = _end_of(self._tokenizer, self._ids)
             self._given = self._whole = len(self._tokenizer.decode(self._ids))
         return piece
+
+    def _is_silent(self, token: int) -> bool:
+        """Whether a token leaves nothing in any text: a special one, or a spare row of the model."""
+        decode = self._tokenizer.decode
+        return self._tokenizer.token_of(token) is None or (
+            not decode([token]) and bool(decode([token], skip_special=False))
+        )
 
     def finish(self) -> str:
         rest = self._tokenizer.decode(self._ids)[self._given :]
