@@ -4,6 +4,7 @@ import json
 import sys
 import tempfile
 from pathlib import Path
+from typing import Literal, cast
 
 from cutaway.checkpoints.hub import fetch
 from cutaway.checkpoints.unpickle import TRUST, find_pickles, unpickle
@@ -11,21 +12,37 @@ from cutaway.cli.info import FORMATS, headline
 from cutaway.cli.models import short
 from cutaway.errors import CheckpointError
 from cutaway.facts import facts
+from cutaway.files import written_aside
 from cutaway.loading import load
 from cutaway.model import Format
 
 
 def run(
-    source: str, out: Path, to: Format | None, dtype: str | None, from_pickle: bool, revision: str | None, as_json: bool
-) -> None:  # fmt: skip
+    source: str,
+    out: Path,
+    to: Format | Literal["ctranslate2"] | None,
+    dtype: str | None,
+    from_pickle: bool,
+    revision: str | None,
+    as_json: bool,
+) -> None:
+    if to == "ctranslate2":
+        if from_pickle:
+            raise CheckpointError("--from-pickle writes Hugging Face's or cutaway's format; then convert that")
+        _to_ctranslate2(source, out, dtype, revision, as_json)
+        return
+    if dtype == "int8":
+        raise CheckpointError("--dtype int8 belongs to --to ctranslate2; the other formats keep floating-point numbers")
     if from_pickle:
         _from_pickle(source, out, to, dtype, revision)
     elif to is None:
-        raise CheckpointError("to which format? --to huggingface or --to cutaway (--from-pickle keeps Hugging Face's)")
+        raise CheckpointError(
+            "to which format? --to huggingface, --to cutaway or --to ctranslate2 (--from-pickle keeps Hugging Face's)"
+        )
     else:
         load(source, dtype=dtype, revision=revision).save(out, format=to)
     written = facts(out)
-    files = {path.relative_to(out).as_posix(): path.stat().st_size for path in sorted(out.rglob("*")) if path.is_file()}
+    files = _files(out)
     if as_json:
         print(
             json.dumps(
@@ -45,6 +62,36 @@ def run(
         return
     print(f"{out}: {FORMATS[written.format]} format, {len(written.stored)} tensors")
     print(headline(written))
+    _list(files)
+
+
+def _to_ctranslate2(source: str, out: Path, dtype: str | None, revision: str | None, as_json: bool) -> None:
+    """The model as CTranslate2's own programs load it, and the tokenizer: token number 5 is called "5" there."""
+    from cutaway.engines.ctranslate2_files import Stored, write
+
+    stored: Stored = "float32" if dtype is None else cast(Stored, dtype)
+    model = load(source, revision=revision)
+    with written_aside(out) as aside:
+        write(model.network, model.usage, aside, stored)
+        if model.tokenizer is not None:
+            tokenizer = aside / "tokenizer"  # a folder of its own: both have a config or a vocabulary
+            tokenizer.mkdir()
+            model.tokenizer.save(tokenizer)
+    files = _files(out)
+    if as_json:
+        facts = {"folder": str(out), "format": "ctranslate2", "dtype": stored, "bytes": sum(files.values())}
+        print(json.dumps({**facts, "files": files}, indent=2))
+        return
+    print(f"{out}: CTranslate2's format, weights in {stored}; its tokens are called by their numbers")
+    _list(files)
+
+
+def _files(folder: Path) -> dict[str, int]:
+    paths = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    return {path.relative_to(folder).as_posix(): path.stat().st_size for path in paths}
+
+
+def _list(files: dict[str, int]) -> None:
     for name, n_bytes in files.items():
         print(f"  {name:32} {short(n_bytes):>8}B")
 

@@ -139,9 +139,12 @@ def info(
 def convert(
     source: Model,
     out: Annotated[Path, typer.Argument(metavar="OUT", help="The folder to write.")],
-    to: Annotated[Literal["huggingface", "cutaway"] | None, typer.Option(help="The format of OUT.")] = None,
+    to: Annotated[
+        Literal["huggingface", "cutaway", "ctranslate2"] | None, typer.Option(help="The format of OUT.")
+    ] = None,
     dtype: Annotated[
-        Literal["float32", "float16", "bfloat16"] | None, typer.Option(help="Of the weights; as stored by default.")
+        Literal["float32", "float16", "bfloat16", "int8"] | None,
+        typer.Option(help="Of the weights; as stored by default. int8, and float32 by default: CTranslate2."),
     ] = None,
     from_pickle: Annotated[
         bool, typer.Option("--from-pickle", help="Read pytorch_model.bin (or a .pt file), in a process of its own.")
@@ -149,7 +152,7 @@ def convert(
     revision: Revision = None,
     json: Json = False,
 ) -> None:
-    """Write a model in another format: Hugging Face's, cutaway's own, or safetensors instead of a pickle."""
+    """Write a model in another format: Hugging Face's, cutaway's own, CTranslate2's, or safetensors, not a pickle."""
     from cutaway.cli import convert
 
     convert.run(source, out, to, dtype, from_pickle, revision, json)

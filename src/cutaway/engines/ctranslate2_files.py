@@ -1,0 +1,115 @@
+"""Folders that CTranslate2 loads: written by `convert`, and once for each model into a cache.
+
+A model is known by its numbers, not by its file: whoever trains it further gets another folder, never an old one.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal, TypeVar
+
+import torch
+from torch import Tensor
+
+from cutaway.engines.ctranslate2_spec import library, to_spec
+from cutaway.errors import CheckpointError, ConfigError
+from cutaway.models.network import Network
+from cutaway.models.usage import Usage
+
+Stored = Literal["float32", "float16", "bfloat16", "int8"]
+"""How the weights are kept. int8: one scale for each row; norms and biases stay float32."""
+
+LAYOUT = 1  # of what to_spec writes: a new number makes every cached folder an old one
+T = TypeVar("T")
+
+
+def write(network: Network, usage: Usage, folder: Path, stored: Stored = "float32") -> None:
+    """Fills an existing, empty folder with the model as CTranslate2 reads it."""
+    spec = to_spec(network, usage)
+    try:
+        spec.validate()
+        spec.optimize(quantization="int8_float32" if stored == "int8" else stored)
+        spec.save(str(folder))
+    except (ValueError, AttributeError) as error:  # of a CTranslate2 whose specs are not those we know
+        version = library().__version__
+        raise ConfigError(
+            f"CTranslate2 {version} does not take this model ({error}); the native engine runs it"
+        ) from None
+
+
+def cache_folder() -> Path:
+    """$CUTAWAY_CACHE, or `cutaway` where the system keeps caches; then `ctranslate2`."""
+    if own := os.environ.get("CUTAWAY_CACHE"):
+        return Path(own).expanduser() / "ctranslate2"
+    system = os.environ.get("XDG_CACHE_HOME")
+    return (Path(system) if system else Path.home() / ".cache") / "cutaway" / "ctranslate2"
+
+
+def opened(network: Network, usage: Usage, stored: Stored, keep: bool, load: Callable[[Path], T]) -> T:
+    """`load(folder)` of the converted model: from the cache, which is filled the first time, if it is worth keeping.
+
+    A cached folder that can't be loaded is made again; where no cache can be written, a temporary one serves.
+    """
+    if keep:
+        folder = cache_folder() / fingerprint(network, usage, stored)
+        if folder.is_dir():
+            try:
+                return load(folder)
+            except RuntimeError:  # damaged: CTranslate2 says so in many ways
+                shutil.rmtree(folder, ignore_errors=True)
+        try:
+            with _aside(folder.parent) as aside:
+                write(network, usage, aside, stored)
+                _become(folder, aside)
+            return load(folder)
+        except OSError:
+            pass
+    with tempfile.TemporaryDirectory(prefix="cutaway-") as name:
+        try:
+            write(network, usage, Path(name), stored)
+        except OSError as error:
+            raise CheckpointError(f"can't write the converted model to {name}: {error.strerror}") from None
+        return load(Path(name))
+
+
+@contextmanager
+def _aside(parent: Path) -> Iterator[Path]:
+    parent.mkdir(parents=True, exist_ok=True)
+    aside = Path(tempfile.mkdtemp(prefix=".new-", dir=parent))
+    try:
+        yield aside
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def _become(folder: Path, aside: Path) -> None:
+    """`aside` takes the name `folder`, unless another process was first: then theirs, which is the same, stays."""
+    try:
+        aside.rename(folder)
+    except OSError:
+        if not folder.is_dir():
+            raise
+
+
+def fingerprint(network: Network, usage: Usage, stored: Stored) -> str:
+    """Changes with any weight, the config, the tokens that start and end a text, and the library's version."""
+    tensors = {name: tensor for name, tensor in network.state_dict().items() if isinstance(tensor, Tensor)}
+    with ThreadPoolExecutor(2) as pool:  # hashing lets other threads run
+        hashes = list(pool.map(_hash, tensors.values()))
+    facts = [
+        LAYOUT, library().__version__, stored, network.config.to_json(), usage.start, usage.end,
+        list(zip(tensors, hashes, strict=True)),
+    ]  # fmt: skip
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
+
+
+def _hash(tensor: Tensor) -> str:
+    plain = tensor.detach().cpu().contiguous()
+    bytes_ = plain.reshape(-1).view(torch.uint8).numpy()
+    return f"{plain.dtype} {list(plain.shape)} {hashlib.sha256(bytes_.data).hexdigest()}"
