@@ -134,7 +134,7 @@ class Model:
         """What runs this model."""
         from cutaway.engines.native import Native
 
-        return Native(self.network)
+        return Native(self.network, self.usage, precision or "float32")  # type: ignore[arg-type]
 
     def trace(self, text: str, target: str | None = None, *, keep: str | list[str] = "*") -> Trace:
         """Every named value on the way of one text; an encoder-decoder is also given what it has said so far."""

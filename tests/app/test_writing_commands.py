@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -22,11 +23,11 @@ from tests.tasks import small
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One folder for each kind of model that writes."""
     root = tmp_path_factory.mktemp("models")
-    small.model("transformer-tiny", usage=Usage(start=2, end=(3,), pad=0, never=(0,), max_length=9)).save(
-        root / "translator"
-    )
+    usage = Usage(start=2, end=(3,), pad=0, never=(0, 1, 2, 4), max_length=9)
+    small.model("transformer-tiny", usage=usage).save(root / "translator")
     small.t5(root / "t5")
-    small.model("llama-15m", positions=100_000, usage=Usage(start=2)).save(root / "llama")  # it never ends a text
+    endless = Usage(start=2, never=(0, 1, 2, 3, 4))
+    small.model("llama-15m", positions=100_000, usage=endless).save(root / "llama")
     small.model("gpt2", positions=32).save(root / "gpt2")
     small.chatty(positions=400).save(root / "chatty")
     return root
@@ -56,9 +57,8 @@ def run(models: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFix
     def command(text: str, *arguments: object, stdin: bytes = b"") -> Done:
         name, model, *options = text.split()
         (tmp_path / "stdin").write_bytes(stdin)
-        monkeypatch.setattr(
-            sys, "argv", ["cutaway", name, "--model", str(models / model), *options, *map(str, arguments)]
-        )
+        given = ["cutaway", name, "--model", str(models / model), *options, *map(str, arguments)]
+        monkeypatch.setattr(sys, "argv", given)
         capsys.readouterr()
         with open(tmp_path / "stdin", encoding="utf-8") as file:
             monkeypatch.setattr(sys, "stdin", file)
@@ -73,9 +73,8 @@ def run(models: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFix
 def start(models: Path, text: str, *arguments: str, **options: Any) -> subprocess.Popen[bytes]:
     name, model, *more = text.split()
     command = [sys.executable, "-m", "cutaway", name, "--model", str(models / model), *more, *arguments]
-    return subprocess.Popen(
-        command, **{"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
-    )
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen(command, **pipes | options)
 
 
 # translate and summarize
@@ -131,7 +130,7 @@ def test_sampling_by_its_options_and_again_by_its_seed(run: Run) -> None:
 BAD = [
     ("translate translator", b"ok\nbad \xff\xfe\n", "line 2 of stdin is not UTF-8"),
     ("translate translator", b"ok\nnul \0 byte\n", "line 2 of stdin has a NUL byte"),
-    ("translate translator", b"x " * 500_000, "the text has 1,0"),
+    ("translate translator", b"x" * 1_000_000, "the text has 1,000,0"),
     ("summarize t5", b"the cat " * 9000, "takes at most 8,192"),
     ("complete gpt2 --json", b"The cat " * 1000, "takes at most 32"),
     ("complete gpt2", b"The cat " * 40, "takes at most 32; shorten it"),
@@ -170,11 +169,10 @@ def test_what_came_before_a_bad_line_is_written(run: Run) -> None:
     assert done.out.splitlines() == run("translate translator", "The cat", "A dog").lines
 
 
-def test_an_argument_that_is_no_text(models: Path) -> None:
-    done = start(models, "translate translator", os.fsdecode(b"bad \xff"))
-    out, err = done.communicate(timeout=60)
-    assert (done.returncode, out) == (2, b"")
-    assert err.startswith(b"Error: character 4 of the text is half a surrogate pair")
+def test_an_argument_that_is_no_text(run: Run) -> None:
+    done = run("translate translator", os.fsdecode(b"bad \xff"))
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith("Error: character 4 of the text is half a surrogate pair")
 
 
 # complete
@@ -289,7 +287,7 @@ class Terminal:
 def test_a_conversation_on_a_terminal(models: Path) -> None:
     talk = Terminal(models, "chat chatty --max-tokens 8")
     talk.wait_for("> ")
-    assert "chatty: native, float32" in talk.seen
+    assert re.search(r"chatty: \w+, \w+", talk.seen)
     assert "/reset begins anew" in talk.seen
     talk.type("Hello\n")
     talk.wait_for("> ")

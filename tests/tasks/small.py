@@ -60,7 +60,7 @@ def model(
     }
     torch.manual_seed(0)
     network = noisy(cutaway.build(replace(config, **halves)), std=0.3).eval()
-    return Model(network, words, usage or Usage(start=2, end=(3,), pad=0, never=(0,)), preset)
+    return Model(network, words, usage or Usage(start=2, end=(3,), pad=0, never=(0, 1, 2, 4)), preset)
 
 
 def t5(folder: Path, tasks: dict[str, Any] | None = None) -> Model:
