@@ -15,6 +15,7 @@ from typing import IO, Any
 import pytest
 
 from cutaway.cli.main import main
+from cutaway.cli.writing import harmless
 from cutaway.models.usage import Usage
 from tests.tasks import small
 
@@ -257,6 +258,13 @@ def test_what_is_forgotten_is_told_on_stderr(run: Run) -> None:
     done = run("chat chatty --max-tokens 90", stdin=b"Hello, tell me more and more and more\n" * 5)
     assert done.code == 0
     assert "messages are left out" in done.err
+
+
+def test_a_model_does_not_steer_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    steering = "a\x1b[2Jb\tc\nd\x9b1mé"
+    assert harmless(steering) == steering
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert harmless(steering) == "a\ufffd[2Jb\tc\nd\ufffd1mé"
 
 
 class Terminal:

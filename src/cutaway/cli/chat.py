@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterator
 
 from cutaway.cli.lines import lines_of
-from cutaway.cli.writing import Asked, ready
+from cutaway.cli.writing import Asked, harmless, ready
 from cutaway.errors import CutawayError, InputError
 from cutaway.tasks.chat import Chat
 
@@ -42,7 +42,7 @@ def _turn(chat: Chat, text: str, as_json: bool) -> None:
         return
     try:
         for piece in pieces:
-            print(piece, end="", flush=True)
+            print(harmless(piece), end="", flush=True)
     finally:
         print(flush=True)
 

@@ -1,7 +1,7 @@
 """`cutaway complete`: a text goes on, shown while it is written."""
 
 from cutaway.cli.lines import inputs_of
-from cutaway.cli.writing import Asked, ready, write_lines
+from cutaway.cli.writing import Asked, harmless, ready, write_lines
 
 
 def run(texts: list[str] | None, name: str, asked: Asked, as_json: bool) -> None:
@@ -14,6 +14,6 @@ def run(texts: list[str] | None, name: str, asked: Asked, as_json: bool) -> None
         try:
             print(text, end="", flush=True)
             for piece in pieces:
-                print(piece, end="", flush=True)
+                print(harmless(piece), end="", flush=True)
         finally:
             print(flush=True)  # however it ends, the next line begins at its start

@@ -1,6 +1,7 @@
 """What the commands that write share: their options, their lines, their records."""
 
 import json
+import re
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -88,5 +89,15 @@ def record(given: str, texts: list[Text]) -> str:
 
 def _lines(texts: list[str], n_best: int) -> str:
     """As many lines for every input, so that line numbers keep telling which is whose."""
-    lines = [" ".join(text.splitlines()) for text in texts]
+    lines = [harmless(" ".join(text.splitlines())) for text in texts]
     return "\n".join(lines + [""] * (n_best - len(lines)))
+
+
+def harmless(text: str) -> str:
+    """What a model wrote, for a terminal: it must not move the cursor or clear the screen."""
+    if sys.stdout is None or not sys.stdout.isatty():
+        return text
+    return _CONTROL.sub("\ufffd", text)
+
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")

@@ -31,7 +31,7 @@ def answer_text(
     tokenizer = model.tokenizer
     if tokenizer is not None and tokenizer.id_of("<extra_id_0>") is None and not tasks_of(model):
         raise cannot(model, "answer")  # neither T5's blanks in its vocabulary nor tasks that it was taught
-    writer = Writer(model, "answer", options, scores=True)
+    writer = Writer(model, "answer", options, details=True)
 
     def prompt(asked: Any) -> Prompt | None:
         question, context = pair_of(asked)

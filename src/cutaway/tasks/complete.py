@@ -24,7 +24,7 @@ def complete(
     """
     if stream and "beams" not in options:
         options["beams"] = 1  # a search that looks at several texts has none to show yet
-    writer = Writer(model, "complete", options, scores=details)
+    writer = Writer(model, "complete", options, details=details)
     before = _before(writer.tokenizer)
 
     def prompt(text: str) -> Prompt:
@@ -34,7 +34,7 @@ def complete(
         return writer.checked(ids or [model.usage.start or 0], "prompt")
 
     def run(inputs: Iterator[str]) -> Iterator[Any]:
-        return writer.shown(writer.write(inputs, prompt), details)
+        return writer.shown(writer.write(inputs, prompt))
 
     if not stream:
         return each(prompts, run, is_text)

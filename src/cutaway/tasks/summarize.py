@@ -24,7 +24,7 @@ def summarize(model: "Model", texts: object, *, details: bool = False, **options
     taught = tasks.get("summarization", Taught())
     if (tasks and not taught.prefix) or (model.tokenizer is not None and model.tokenizer.kind == "Marian"):
         raise cannot(model, "summarize")  # taught other tasks; or reads one language and writes another
-    writer = Writer(model, "summarize", options, changed(Generation(), {**taught.changes}), scores=details)
+    writer = Writer(model, "summarize", options, changed(Generation(), {**taught.changes}), details=details)
 
     def prompt(text: str) -> Prompt | None:
         if is_blank(text):
@@ -32,6 +32,6 @@ def summarize(model: "Model", texts: object, *, details: bool = False, **options
         return writer.checked(writer.tokenizer.encode(taught.prefix + text).ids, "text")
 
     def run(inputs: Iterator[str]) -> Iterator[Any]:
-        return writer.shown(writer.write(inputs, prompt), details)
+        return writer.shown(writer.write(inputs, prompt))
 
     return each(texts, run, is_text)

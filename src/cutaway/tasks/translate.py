@@ -32,7 +32,7 @@ def translate(
     """
     direction = _direction(model, source, target)
     default = Generation() if direction is None else changed(Generation(), {**direction.taught.changes})
-    writer = Writer(model, "translate", options, default, scores=details)
+    writer = Writer(model, "translate", options, default, details=details)
     front = direction.taught.prefix if direction is not None else _language(model, writer.tokenizer, source, target)
     languages = [] if front else _languages(writer.tokenizer)
     several = ", ".join(languages[:60]) if len(languages) > 1 else ""
@@ -45,7 +45,7 @@ def translate(
         return writer.checked(writer.tokenizer.encode(front + text).ids, "text")
 
     def run(inputs: Iterator[str]) -> Iterator[Any]:
-        return writer.shown(writer.write(inputs, prompt), details)
+        return writer.shown(writer.write(inputs, prompt))
 
     return each(texts, run, is_text)
 

@@ -47,7 +47,7 @@ class Writer:
     """One task's way to write with one model: its search, its engine, the room it has."""
 
     def __init__(
-        self, model: "Model", task: str, options: Options, default: Generation | None = None, *, scores: bool = False
+        self, model: "Model", task: str, options: Options, default: Generation | None = None, *, details: bool = False
     ) -> None:
         self.model, self.task = model, task
         self.both = task != "complete" and task != "chat"
@@ -56,7 +56,8 @@ class Writer:
         if not isinstance(model.config.head, LanguageModel):
             raise cannot(model, task)
         self.tokenizer = tokenizer_of(model, task)
-        default = replace(default or Generation(), scores=scores)
+        self.details = details
+        default = replace(default or Generation(), scores=details)
         if default.beams is None:
             default = replace(default, beams=model.usage.beams)
         self.generation = generation(options, default, self.tokenizer)
@@ -141,6 +142,8 @@ class Writer:
         text = text_after(self.tokenizer, () if self.both else prompt.ids, written.ids)
         if written.text is not None:  # it ends within a token, of which the search has kept a part
             text += written.text[len(self.tokenizer.decode(written.ids)) :]
+        if not self.details:
+            return Text(text)
         tokens = tuple(
             WrittenToken(
                 self._token(token.id),
@@ -156,10 +159,10 @@ class Writer:
         token = self.tokenizer.token_of(number)
         return f"<{number}>" if token is None else token
 
-    def shown(self, results: Iterator[list[Text]], details: bool) -> Iterator[Any]:
+    def shown(self, results: Iterator[list[Text]]) -> Iterator[Any]:
         """As the task gives them: a text, or a list of them if several were asked for; with details, records."""
         for texts in results:
-            given: list[Any] = [text if details else text.text for text in texts]
+            given: list[Any] = [text if self.details else text.text for text in texts]
             yield given if self.generation.n_best > 1 else given[0]
 
 

@@ -56,6 +56,8 @@ class Pieces:
 
 def text_after(tokenizer: Tokenizer, after: Sequence[int], ids: Sequence[int]) -> str:
     """The text of `ids` where they stand after other tokens; what the pieces of `Pieces(tokenizer, after)` join to."""
+    if not after:
+        return tokenizer.decode(ids)
     before = _end_of(tokenizer, after)
     return tokenizer.decode([*before, *ids])[len(tokenizer.decode(before)) :]
 
