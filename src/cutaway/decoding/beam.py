@@ -131,7 +131,7 @@ class Beams:
         return found if self.banks is None else self.banks.extended(found, scores_BWV + so_far_BW1, self._histories())
 
     def _advance(self, group: int, found: Candidates, told: Told) -> Candidates:
-        """Candidates that end go to the group's pool, if they are among the best; the best others are its next beams."""
+        """Candidates that end go to the group's pool, if among the best; the best others are its next beams."""
         ends_BK, stops = self._ends(found)
         open_BK = found.scores + ends_BK * OUT
         if self.banks is None:
