@@ -153,6 +153,10 @@ def test_what_can_not_be_searched_is_told(small: Model, file: Path, tmp_path: Pa
     index.write_bytes(b"not an index")
     with pytest.raises(InputError, match="is broken; remove it, and it is made again"):
         small.search("a", file, index="ann")
+    (vectors,) = tmp_path.glob("*.safetensors")
+    vectors.write_bytes(vectors.read_bytes()[:-1])
+    with pytest.raises(InputError, match="does not hold the vectors of .*; remove it, and they are made again"):
+        small.search("a", file)
     with pytest.raises(InputError, match="search needs an encoder that makes sentence vectors"):
         cutaway.load(tiny.gpt2(tmp_path / "gpt2")).search("a", file)
 

@@ -11,7 +11,7 @@ from cutaway.tasks.able import check_able
 from cutaway.tasks.answer_text import answer_text
 from cutaway.tasks.each import BATCH_TOKENS, each, prepared, read_in_order
 from cutaway.tasks.options import Options
-from cutaway.tasks.reader import Pair, Reader, Row
+from cutaway.tasks.reader import Inputs, Pair, Reader, Row
 from cutaway.tasks.spans import Answer, Window, best_answer, best_spans
 from cutaway.text.tokenizer import Encoding
 
@@ -39,7 +39,7 @@ def answer(
 @overload
 def answer(
     model: "Model",
-    questions: list[str] | list[Pair],
+    questions: Inputs,
     context: str | None = None,
     *,
     top: int = 1,
@@ -51,7 +51,7 @@ def answer(
 @overload
 def answer(
     model: "Model",
-    questions: Iterator[str] | Iterator[Pair],
+    questions: Iterator[str | Pair],
     context: str | None = None,
     *,
     top: int = 1,
@@ -62,7 +62,7 @@ def answer(
 ) -> Iterator[Answer]: ...
 def answer(
     model: "Model",
-    questions: Question | list[str] | list[Pair] | Iterator[str] | Iterator[Pair],
+    questions: Question | Inputs | Iterator[str | Pair],
     context: str | None = None,
     *,
     top: int = 1,

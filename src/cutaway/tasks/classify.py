@@ -12,7 +12,7 @@ from cutaway.errors import InputError
 from cutaway.models.config import Classifier
 from cutaway.tasks.able import check_able
 from cutaway.tasks.each import BATCH_TOKENS, each, read_in_order
-from cutaway.tasks.reader import Pair, Reader, Row
+from cutaway.tasks.reader import Inputs, Pair, Reader, Row
 
 if TYPE_CHECKING:
     from cutaway.model import Model
@@ -43,7 +43,7 @@ def classify(
 @overload
 def classify(
     model: "Model",
-    texts: list[str] | list[Pair],
+    texts: Inputs,
     *,
     top: int | None = None,
     engine: str | None = None,
@@ -53,7 +53,7 @@ def classify(
 @overload
 def classify(
     model: "Model",
-    texts: Iterator[str] | Iterator[Pair],
+    texts: Iterator[str | Pair],
     *,
     top: int | None = None,
     engine: str | None = None,
@@ -62,7 +62,7 @@ def classify(
 ) -> Iterator[list[Label]]: ...
 def classify(
     model: "Model",
-    texts: str | Pair | list[str] | list[Pair] | Iterator[str] | Iterator[Pair],
+    texts: str | Pair | Inputs | Iterator[str | Pair],
     *,
     top: int | None = None,
     engine: str | None = None,

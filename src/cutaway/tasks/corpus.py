@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from cutaway.checkpoints.weights import Outgoing, Weights, raw_bytes, write_weights
-from cutaway.errors import InputError
+from cutaway.errors import CheckpointError, InputError
 from cutaway.tasks.each import AtOnce
 from cutaway.text.lines import LONGEST, text_of
 
@@ -117,8 +117,12 @@ class Lines(Corpus):
                 for i, n in enumerate(sizes)
             }
             self.keep("vectors.safetensors", lambda aside: write_weights(aside, tensors))
-        weights = Weights([file])
-        if sum(entry.shape[0] for entry in weights.values()) != len(self.numbers):
+        try:
+            weights = Weights([file])
+            whole = sum(entry.shape[0] for entry in weights.values()) == len(self.numbers)
+        except CheckpointError:
+            whole = False
+        if not whole:
             raise InputError(f"{file} does not hold the vectors of {self.path}; remove it, and they are made again")
         return [weights.tensor(name) for name in sorted(weights)]
 

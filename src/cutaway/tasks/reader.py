@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from cutaway.model import Model
 
 Pair = tuple[str, str]
+Inputs = list[str] | list[Pair] | list[str | Pair]
+"""Texts, pairs of texts, or both; lists are of one type only, so each is named."""
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 IMAGES = 32
 """Images in one batch."""
 Image = Union[str, Path, bytes, "PIL.Image.Image", Tensor]
+Images = Union[list[str], list[Path], list[bytes], "list[PIL.Image.Image]", list[Tensor], list[Image]]
 
 
 @overload
@@ -37,7 +38,7 @@ def recognize(
 @overload
 def recognize(
     model: "Model",
-    images: list[Image] | tuple[Image, ...],
+    images: Images | tuple[Image, ...],
     *,
     top: int | None = 5,
     engine: str | None = None,
@@ -56,7 +57,7 @@ def recognize(
 ) -> Iterator[list[Label]]: ...
 def recognize(
     model: "Model",
-    images: Image | list[Image] | tuple[Image, ...] | Iterator[Image],
+    images: Image | Images | tuple[Image, ...] | Iterator[Image],
     *,
     top: int | None = 5,
     engine: str | None = None,
