@@ -63,6 +63,7 @@ class Model:
     origin: huggingface.Origin | None = None
     report: huggingface.Report = field(default_factory=huggingface.Report)
     folder: Path | None = None  # where it was loaded from
+    engines: dict[Any, "Engine"] = field(default_factory=dict, repr=False, compare=False)  # made when asked for
 
     if TYPE_CHECKING:  # types and overloads are those of the functions
         answer = _answer
@@ -131,10 +132,22 @@ class Model:
         return self.usage == read_usage(self.origin.files, self.origin.family, config, Path())
 
     def engine(self, name: str | None = None, precision: str | None = None) -> "Engine":
-        """What runs this model."""
-        from cutaway.engines.native import Native
+        """What runs this model: "native" or "ctranslate2", in "float32", "bfloat16" or "int8".
 
-        return Native(self.network, self.usage, precision or "float32")  # type: ignore[arg-type]
+        None: the fastest that writes the text float32 does. It is made once, and again if the weights were changed.
+        """
+        from cutaway.engines.choose import choose
+
+        weights = tuple((weight.data_ptr(), weight._version) for weight in self.network.parameters())
+        key = (name, precision)
+        if key not in self.engines or self.engines[key].weights != weights:
+            kept = self.folder if all(version == 0 for _, version in weights) else None
+            self.engines[key] = choose(self.network, self.usage, kept, name, precision)
+            self.engines[key].weights = weights
+        return self.engines[key]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "engines": {}}  # they can be made again, and not all can be pickled
 
     def trace(self, text: str, target: str | None = None, *, keep: str | list[str] = "*") -> Trace:
         """Every named value on the way of one text; an encoder-decoder is also given what it has said so far."""
