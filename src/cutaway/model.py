@@ -23,11 +23,15 @@ from cutaway.text.tokenizer import Tokenizer
 if TYPE_CHECKING:
     from cutaway.engines.engine import Engine
     from cutaway.tasks.answer import answer as _answer
+    from cutaway.tasks.chat import chat as _chat
     from cutaway.tasks.classify import classify as _classify
+    from cutaway.tasks.complete import complete as _complete
     from cutaway.tasks.embed import embed as _embed
     from cutaway.tasks.fill import fill as _fill
     from cutaway.tasks.recognize import recognize as _recognize
     from cutaway.tasks.search import search as _search
+    from cutaway.tasks.summarize import summarize as _summarize
+    from cutaway.tasks.translate import translate as _translate
 
 Format = Literal["cutaway", "huggingface"]
 PAPERS = ("README.md", "LICENSE", "LICENSE.md", "LICENSE.txt")
@@ -63,18 +67,26 @@ class Model:
 
     if TYPE_CHECKING:  # types and overloads are those of the functions
         answer = _answer
+        chat = _chat
         classify = _classify
+        complete = _complete
         embed = _embed
         fill = _fill
         recognize = _recognize
         search = _search
+        summarize = _summarize
+        translate = _translate
     else:
         answer = Task("answer")
+        chat = Task("chat")
         classify = Task("classify")
+        complete = Task("complete")
         embed = Task("embed")
         fill = Task("fill")
         recognize = Task("recognize")
         search = Task("search")
+        summarize = Task("summarize")
+        translate = Task("translate")
 
     @property
     def config(self) -> Config:

@@ -12,7 +12,26 @@ from typing import Annotated, Literal, NoReturn
 import typer
 
 import cutaway
-from cutaway.cli.options import EngineOption, JsonLines, ModelOption, PrecisionOption, Texts, TopOption
+from cutaway.cli.options import (
+    Beams,
+    EngineOption,
+    JsonLines,
+    MaxTokens,
+    MinP,
+    ModelOption,
+    NBest,
+    PrecisionOption,
+    Seed,
+    Source,
+    Stop,
+    System,
+    Target,
+    Temperature,
+    Texts,
+    TopK,
+    TopOption,
+    TopP,
+)
 from cutaway.errors import CutawayError
 
 app = typer.Typer(
@@ -245,6 +264,106 @@ def recognize(
     from cutaway.cli import tasks
 
     tasks.recognize(images, model, top, engine, precision, json)
+
+
+@app.command(rich_help_panel="Tasks")
+def translate(
+    model: ModelOption,
+    texts: Texts = None,
+    source: Source = None,
+    target: Target = None,
+    beams: Beams = None,
+    n_best: NBest = 1,
+    max_tokens: MaxTokens = None,
+    temperature: Temperature = None,
+    top_k: TopK = None,
+    top_p: TopP = None,
+    min_p: MinP = None,
+    seed: Seed = None,
+    stop: Stop = None,
+    engine: EngineOption = None,
+    precision: PrecisionOption = None,
+    json: JsonLines = False,
+) -> None:
+    """Texts in another language: arguments, or stdin line by line."""
+    from cutaway.cli import translate
+    from cutaway.cli.writing import Asked
+
+    asked = Asked(beams, n_best, max_tokens, temperature, top_k, top_p, min_p, seed, stop, engine, precision)
+    translate.run(texts, model, source, target, asked, json)
+
+
+@app.command(rich_help_panel="Tasks")
+def summarize(
+    model: ModelOption,
+    texts: Texts = None,
+    beams: Beams = None,
+    n_best: NBest = 1,
+    max_tokens: MaxTokens = None,
+    temperature: Temperature = None,
+    top_k: TopK = None,
+    top_p: TopP = None,
+    min_p: MinP = None,
+    seed: Seed = None,
+    stop: Stop = None,
+    engine: EngineOption = None,
+    precision: PrecisionOption = None,
+    json: JsonLines = False,
+) -> None:
+    """Texts in fewer words: arguments, or stdin line by line."""
+    from cutaway.cli import summarize
+    from cutaway.cli.writing import Asked
+
+    asked = Asked(beams, n_best, max_tokens, temperature, top_k, top_p, min_p, seed, stop, engine, precision)
+    summarize.run(texts, model, asked, json)
+
+
+@app.command(rich_help_panel="Tasks")
+def complete(
+    model: ModelOption,
+    texts: Texts = None,
+    beams: Beams = None,
+    n_best: NBest = 1,
+    max_tokens: MaxTokens = None,
+    temperature: Temperature = None,
+    top_k: TopK = None,
+    top_p: TopP = None,
+    min_p: MinP = None,
+    seed: Seed = None,
+    stop: Stop = None,
+    engine: EngineOption = None,
+    precision: PrecisionOption = None,
+    json: JsonLines = False,
+) -> None:
+    """A text goes on, shown while it is written: an argument, or each line of stdin."""
+    from cutaway.cli import complete
+    from cutaway.cli.writing import Asked
+
+    asked = Asked(beams, n_best, max_tokens, temperature, top_k, top_p, min_p, seed, stop, engine, precision)
+    complete.run(texts, model, asked, json)
+
+
+@app.command(rich_help_panel="Tasks")
+def chat(
+    model: ModelOption,
+    system: System = None,
+    max_tokens: MaxTokens = None,
+    temperature: Temperature = None,
+    top_k: TopK = None,
+    top_p: TopP = None,
+    min_p: MinP = None,
+    seed: Seed = None,
+    stop: Stop = None,
+    engine: EngineOption = None,
+    precision: PrecisionOption = None,
+    json: JsonLines = False,
+) -> None:
+    """A conversation: on the terminal, or with each line of a pipe as a turn."""
+    from cutaway.cli import chat
+    from cutaway.cli.writing import Asked
+
+    asked = Asked(None, 1, max_tokens, temperature, top_k, top_p, min_p, seed, stop, engine, precision)
+    chat.run(model, system, asked, json)
 
 
 def _command(error: Exception) -> str:

@@ -17,7 +17,7 @@ from cutaway.loading import load
 from cutaway.tasks.classify import Label
 from cutaway.tasks.fill import Filled
 from cutaway.tasks.search import Hit, Index
-from cutaway.tasks.spans import Answer
+from cutaway.tasks.spans import Answer, Span
 from cutaway.tasks.vectors import write_vectors
 from cutaway.text.lines import LONGEST, text_of
 
@@ -118,12 +118,15 @@ def answer(
         return " ".join(found.text.split())
 
     def long(found: Answer) -> str:
-        spans = (found, *found.others)
-        return "\n".join(
-            f"{span.probability:.4f}\t{' '.join(span.text.split())}\t{span.start}:{span.end}" for span in spans
-        )
+        return "\n".join(map(_span, (found, *found.others)))
 
     _show(results, asdict if as_json else long if one else short, questions)
+
+
+def _span(span: Span) -> str:
+    """Its place, unless it is in the model's own words."""
+    place = "" if span.start is None else f"\t{span.start}:{span.end}"
+    return f"{span.probability:.4f}\t{' '.join(span.text.split())}{place}"
 
 
 def recognize(

@@ -14,8 +14,12 @@ NEEDS = {
     "classify": "a model with a classifier's head, like distilbert/distilbert-base-uncased-finetuned-sst-2-english",
     "embed": "an encoder that makes sentence vectors, like sentence-transformers/all-MiniLM-L6-v2",
     "search": "an encoder that makes sentence vectors, like sentence-transformers/all-MiniLM-L6-v2",
-    "answer": "an encoder with an answer-span head, like distilbert/distilbert-base-cased-distilled-squad",
+    "answer": "an encoder with an answer-span head, like distilbert/distilbert-base-cased-distilled-squad, or a T5",
     "recognize": "a classifier of images, like google/vit-base-patch16-224",
+    "translate": "an encoder-decoder that was taught to, like Helsinki-NLP/opus-mt-en-fr or google-t5/t5-small",
+    "summarize": "an encoder-decoder that was taught to, like google-t5/t5-small",
+    "complete": "a decoder-only language model, like openai-community/gpt2",
+    "chat": "a decoder-only language model with a chat template, like Qwen/Qwen2-0.5B-Instruct",
 }
 """Task -> which models can do it."""
 

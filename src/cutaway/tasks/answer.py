@@ -8,7 +8,9 @@ from cutaway.checks import Size, check, named
 from cutaway.errors import InputError
 from cutaway.models.config import AnswerSpan
 from cutaway.tasks.able import check_able
+from cutaway.tasks.answer_text import answer_text
 from cutaway.tasks.each import BATCH_TOKENS, each, prepared, read_in_order
+from cutaway.tasks.options import Options
 from cutaway.tasks.reader import Inputs, Pair, Reader, Row
 from cutaway.tasks.spans import Answer, Window, best_answer, best_spans
 from cutaway.text.tokenizer import Encoding
@@ -74,13 +76,23 @@ def answer(
     A context that is longer than the model reads is read in overlapping windows. The answer has at most `max_tokens`
     tokens; `top` > 1 gives the next best spans too. A model taught that some questions have no answer says so in
     `no_answer`; where that is above `no_answer_above`, the text is empty. So it is for an empty question.
+
+    An encoder-decoder (T5) writes the answer in its own words: `start` and `end` are None, and nothing has windows.
     """
-    check_able(model, "answer", AnswerSpan)
     check("top", top, Size)
     check("max_tokens", max_tokens, Size)
     check("no_answer_above", no_answer_above, float | None)
     if context is not None:
         _check_context(context)
+    if model.network.has_encoder and model.network.has_decoder:
+        if no_answer_above is not None:
+            raise InputError(
+                f"{model.name} answers in its own words and never says that there is no answer: leave out "
+                f"no_answer_above={no_answer_above}"
+            )
+        options: Options = {"n_best": top, "max_new_tokens": max_tokens, "engine": engine, "precision": precision}
+        return answer_text(model, questions, lambda given: _pair(given, context), _is_question, options)
+    check_able(model, "answer", AnswerSpan)
     reader = Reader(model, "answer", engine, precision)
     classify = reader.tokenizer.special.classify
 
@@ -113,7 +125,7 @@ def answer(
         for one in read_in_order(questions, rows_of, len, read, length=Asked.__len__, batch_tokens=BATCH_TOKENS):
             yield best_answer(one.input.context, one.input.encoding.offsets, one.said, top, no_answer_above)
 
-    return each(questions, run, lambda given: isinstance(given, str) or _is_pair(given), "question")
+    return each(questions, run, _is_question, "question")
 
 
 @dataclass(frozen=True)
@@ -124,6 +136,10 @@ class Asked:
 
     def __len__(self) -> int:
         return len(self.question) + len(self.context)
+
+
+def _is_question(given: object) -> bool:
+    return isinstance(given, str) or _is_pair(given)
 
 
 def _is_pair(given: object) -> bool:

@@ -11,11 +11,11 @@ N_BEST = 20
 
 @dataclass(frozen=True)
 class Span:
-    """A part of the context: context[start:end]."""
+    """A part of the context, context[start:end]; None where a model answers in its own words."""
 
     text: str
-    start: int
-    end: int
+    start: int | None
+    end: int | None
     score: float
     """Its first token's start score plus its last token's end score."""
     probability: float
