@@ -22,6 +22,16 @@ OURS = (
 """What saving a model may write, and so may replace; all else in its folder is somebody's own and stays."""
 
 
+def cache_folder(name: str) -> Path:
+    """Where cutaway keeps what it can make again: $CUTAWAY_CACHE, or `cutaway` in the user's cache; made if need be."""
+    base = os.environ.get("CUTAWAY_CACHE")
+    if base is None:
+        base = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.join("~", ".cache"), "cutaway")
+    folder = Path(base).expanduser() / name
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return folder
+
+
 @contextmanager
 def written_aside(folder: Path) -> Iterator[Path]:
     """A new folder to write into, beside `folder`; it takes the name `folder` when the block ends well.

@@ -228,4 +228,9 @@ class Recurrent(Network):
             )
 
     def read(self, hidden_BTD: Tensor, mask: Tensor | None = None) -> Tensor:
-        return self.head(hidden_BTD, mask, self.decoder.embedding.tokens.weight)
+        return self.head(hidden_BTD, mask, self.table)
+
+    @property
+    def table(self) -> Tensor:
+        """The word vectors of the decoder."""
+        return self.decoder.embedding.tokens.weight

@@ -133,7 +133,11 @@ class Transformer(Network):
     def read(self, hidden_BTD: Tensor, mask: Tensor | None = None) -> Tensor:
         if self.head is None:
             return hidden_BTD
+        return self.head(hidden_BTD, mask, self.table)
+
+    @property
+    def table(self) -> Tensor | None:
+        """The word vectors of the stack that the head reads; None if it reads images."""
         stack = self.decoder if self.decoder is not None else self.encoder
         assert stack is not None
-        table = stack.embedding.tokens.weight if isinstance(stack.embedding, Embedding) else None
-        return self.head(hidden_BTD, mask, table)
+        return stack.embedding.tokens.weight if isinstance(stack.embedding, Embedding) else None

@@ -4,6 +4,8 @@ Queries come from `x`; keys and values from `memory`, which is `x` itself in sel
 grouped-query, rotary and T5 attention are arguments, not subclasses.
 """
 
+from typing import Protocol
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -76,7 +78,11 @@ class Attention(nn.Module):
             )
         self.scale = d_head**-0.5 if scale_scores else 1.0
         self.rotary = rotary
+        self.cross = cross
         self.dropout = dropout
+        # Faster ways to do the same, which engines/ may give: q, k and v of self-attention in one product, and attend().
+        self.joined: nn.Module | None = None
+        self.fused: Fused | None = None
         self.q = nn.Linear(d_model, n_heads * d_head, bias=qkv_bias)
         self.k = nn.Linear(d_model, self.n_kv_heads * d_head, bias=qkv_bias)
         self.v = nn.Linear(d_model, self.n_kv_heads * d_head, bias=qkv_bias)
@@ -118,35 +124,29 @@ class Attention(nn.Module):
         self._check(x_BTD, memory_BSD, serves)
         if (rotation is not None) != self.rotary:
             raise InputError("a rotation belongs to an attention made with rotary=True, and only to one")
-        q_BHTK = self.queries(split_heads(self.q(x_BTD), self.n_heads))
+        made = None if memory_BSD is None or slot is None else slot.all
+        if memory_BSD is None and self.joined is not None:
+            E, G = self.q.out_features, self.k.out_features
+            q_BTE, k_BSE, v_BSE = self.joined(x_BTD).split((E, G, G), dim=-1)
+        else:
+            q_BTE = self.q(x_BTD)
+            source_BSD = x_BTD if memory_BSD is None else memory_BSD
+            if made is None:
+                k_BSE, v_BSE = self.k(source_BSD), self.v(source_BSD)
+        q_BHTK = self.queries(split_heads(q_BTE, self.n_heads))
         if rotation is not None:
             q_BHTK = self.rotated_queries(rotation.turn(q_BHTK))
-        if memory_BSD is not None and slot is not None and (made := slot.all) is not None:
+        if made is not None:
             k_BGSK, v_BGSK = made
         else:
-            source_BSD = x_BTD if memory_BSD is None else memory_BSD
-            k_BGSK = self.keys(split_heads(self.k(source_BSD), self.n_kv_heads))
-            v_BGSK = self.values(split_heads(self.v(source_BSD), self.n_kv_heads))
+            k_BGSK = self.keys(split_heads(k_BSE, self.n_kv_heads))
+            v_BGSK = self.values(split_heads(v_BSE, self.n_kv_heads))
             if rotation is not None:
                 k_BGSK = self.rotated_keys(rotation.turn(k_BGSK))
             if slot is not None:
                 k_BGSK, v_BGSK = slot.append(k_BGSK, v_BGSK)
-        if serves > 1:
-            heads_BHTK = self.heads(self._attend_shared(q_BHTK, k_BGSK, v_BGSK, bias, serves))
-        else:
-            heads_BHTK = self.heads(self.attend(q_BHTK, k_BGSK, v_BGSK, bias))
+        heads_BHTK = self.heads(self.attend(q_BHTK, k_BGSK, v_BGSK, bias, serves))
         return self.output(self.out(self.concatenated(merge_heads(heads_BHTK))))
-
-    def _attend_shared(self, q_BHTK: Tensor, k_BGSK: Tensor, v_BGSK: Tensor, bias: Bias, n: int) -> Tensor:
-        """Rows that read one memory are so many more queries of it: nothing is copied. Who looks sees row by row."""
-        if heard(self.scores, self.scaled_scores, self.masked_scores, self.weights):
-            dense = None if bias.dense is None else bias.dense.repeat_interleave(n, dim=0)
-            k_BGSK, v_BGSK = k_BGSK.repeat_interleave(n, dim=0), v_BGSK.repeat_interleave(n, dim=0)
-            return self.attend(q_BHTK, k_BGSK, v_BGSK, Bias(dense))
-        B, H, T, K = q_BHTK.shape
-        together = q_BHTK.view(B // n, n, H, T, K).transpose(1, 2).reshape(B // n, H, n * T, K)
-        heads = self.attend(together, k_BGSK, v_BGSK, bias)
-        return heads.view(B // n, H, n, T, K).transpose(1, 2).reshape(B, H, T, K)
 
     def _check(self, x_BTD: Tensor, memory_BSD: Tensor | None, serves: int = 1) -> None:
         """Vectors as wide as this attention's, and a memory for each row."""
@@ -157,23 +157,57 @@ class Attention(nn.Module):
         if memory_BSD is not None and (served := memory_BSD.shape[0] * serves) != x_BTD.shape[0]:
             raise InputError(f"x has {x_BTD.shape[0]} rows, but the memory has {served}; give as many")
 
-    def attend(self, q_BHTK: Tensor, k_BGSK: Tensor, v_BGSK: Tensor, bias: Bias = NO_BIAS) -> Tensor:
+    def attend(
+        self, q_BHTK: Tensor, k_BGSK: Tensor, v_BGSK: Tensor, bias: Bias = NO_BIAS, serves: int = 1
+    ) -> Tensor:
         """softmax(q kᵀ · scale + bias) v: step by step if somebody listens or it is faster, else fused. The contract
         tests hold the two equal."""
         p = self.dropout if self.training else 0.0
         listened = heard(self.scores, self.scaled_scores, self.masked_scores, self.weights)
+        if self.fused is not None and not listened:
+            return self.fused(q_BHTK, k_BGSK, v_BGSK, bias, self.scale, serves)
+        if serves > 1:
+            return self._attend_shared(q_BHTK, k_BGSK, v_BGSK, bias, serves, listened)
         if not listened and fused_is_faster(q_BHTK, k_BGSK, p):
-            return F.scaled_dot_product_attention(
-                q_BHTK, k_BGSK, v_BGSK,
-                attn_mask=None if bias.causal else bias.dense,
-                dropout_p=p, is_causal=bias.causal, scale=self.scale,
-                enable_gqa=self.n_kv_heads != self.n_heads,
-            )  # fmt: skip
+            return fused(q_BHTK, k_BGSK, v_BGSK, bias, self.scale, dropout=p)
         scores_BHTS = self.scores(_grouped(q_BHTK, k_BGSK.mT))
         scaled_BHTS = self.scaled_scores(scores_BHTS * self.scale if self.scale != 1.0 else scores_BHTS)
         masked_BHTS = self.masked_scores(scaled_BHTS if bias.dense is None else scaled_BHTS + bias.dense)
         weights_BHTS = self.weights(widened(masked_BHTS).softmax(-1).to(v_BGSK.dtype))
         return _grouped(dropout(weights_BHTS, p), v_BGSK)
+
+    def _attend_shared(
+        self, q_BHTK: Tensor, k_BGSK: Tensor, v_BGSK: Tensor, bias: Bias, n: int, listened: bool
+    ) -> Tensor:
+        """Rows that read one memory are so many more queries of it: nothing is copied. Who looks sees row by row."""
+        if listened:
+            dense = None if bias.dense is None else bias.dense.repeat_interleave(n, dim=0)
+            k_BGSK, v_BGSK = k_BGSK.repeat_interleave(n, dim=0), v_BGSK.repeat_interleave(n, dim=0)
+            return self.attend(q_BHTK, k_BGSK, v_BGSK, Bias(dense))
+        B, H, T, K = q_BHTK.shape
+        together = q_BHTK.view(B // n, n, H, T, K).transpose(1, 2).reshape(B // n, H, n * T, K)
+        heads = self.attend(together, k_BGSK, v_BGSK, bias)
+        return heads.view(B // n, H, n, T, K).transpose(1, 2).reshape(B, H, T, K)
+
+
+class Fused(Protocol):
+    """attend() without its steps; `serves`: how many neighbouring rows of q read each row of k and v."""
+
+    def __call__(
+        self, q_BHTK: Tensor, k_BGSK: Tensor, v_BGSK: Tensor, bias: Bias, scale: float, serves: int
+    ) -> Tensor: ...
+
+
+def fused(
+    q_BHTK: Tensor, k_BGSK: Tensor, v_BGSK: Tensor, bias: Bias, scale: float, *, dropout: float = 0.0
+) -> Tensor:
+    """attend() by torch's kernel."""
+    return F.scaled_dot_product_attention(
+        q_BHTK, k_BGSK, v_BGSK,
+        attn_mask=None if bias.causal else bias.dense,
+        dropout_p=dropout, is_causal=bias.causal, scale=scale,
+        enable_gqa=q_BHTK.shape[1] != k_BGSK.shape[1],
+    )  # fmt: skip
 
 
 def _grouped(a_BHTX: Tensor, b_BGXY: Tensor) -> Tensor:

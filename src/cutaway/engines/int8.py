@@ -1,0 +1,150 @@
+"""Linear layers in 8 bits: a quarter of the memory, four times the products a second.
+
+Weights are quantised once, per output channel; activations per token when they come. Sums are exact integers, so a
+token's product does not depend on its neighbours in the batch.
+"""
+
+import copy
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from cutaway.engines.attention import attend
+from cutaway.engines.kernels import kernels
+from cutaway.models.heads import Vocabulary
+from cutaway.models.network import Network
+from cutaway.parts.attention import Attention
+from cutaway.parts.feedforward import FeedForward
+from cutaway.parts.tap import heard, taps
+
+FEW = 8  # rows up to which reading the weights takes longer than multiplying: measured, see docs/performance.md
+SMALLEST = 1e-30  # the largest number of a row of zeros
+
+
+def quantized(weight_ED: Tensor) -> tuple[Tensor, Tensor]:
+    """W ≈ q · scales, q from -127 to 127 and a scale for each row."""
+    wide = weight_ED.detach().float()
+    scales_E = wide.abs().amax(-1).clamp_(min=SMALLEST) / 127
+    return (wide / scales_E.unsqueeze(-1)).round_().to(torch.int8), scales_E
+
+
+class Int8Linear(nn.Module):
+    """y = x Wᵀ + b, with W and x in 8 bits. x [..., D] -> [..., E]"""
+
+    weight: Tensor  # [E, D]
+    scales: Tensor  # [E]
+    sums: Tensor  # [E]: of each row of the weight
+    bias: Tensor | None
+
+    def __init__(self, weight: Tensor, scales: Tensor, bias: Tensor | None) -> None:
+        super().__init__()
+        self.activation = 0
+        self.out_features, self.in_features = weight.shape
+        self.register_buffer("weight", weight)
+        self.register_buffer("scales", scales)
+        self.register_buffer("sums", weight.sum(-1, dtype=torch.int32), persistent=False)
+        self.register_buffer("bias", bias, persistent=False)
+        self.kernels = kernels()
+        # Looked up once: a step of a small model spends more time on asking than on multiplying.
+        self.addresses = tuple(None if each is None else each.data_ptr() for each in (weight, scales, self.sums, bias))
+
+    def forward(self, x: Tensor) -> Tensor:
+        shape = x.shape
+        return self.product(x.reshape(-1, shape[-1])).view(*shape[:-1], self.out_features)
+
+    def product(self, x_ND: Tensor) -> Tensor:
+        """[N, D] -> [N, E]"""
+        if self.kernels is None:
+            return self._by_torch(x_ND)
+        (N, D), E = x_ND.shape, self.out_features
+        weight, scales, sums, bias = self.addresses
+        x_ND, y_NE = x_ND.contiguous(), torch.empty(N, E)
+        if N <= FEW and E >= 4:
+            room = torch.empty(N * D, dtype=torch.uint8)
+            self.kernels.few_rows(
+                x_ND.data_ptr(), N, D, weight, E, scales, sums, bias, self.activation, room.data_ptr(), y_NE.data_ptr()
+            )  # fmt: skip
+            return y_NE
+        q_ND, scales_N = torch.empty(N, D, dtype=torch.int8), torch.empty(N)
+        self.kernels.quantize(x_ND.data_ptr(), N, D, q_ND.data_ptr(), scales_N.data_ptr())
+        sums_NE = torch._int_mm(q_ND, self.weight.t())
+        self.kernels.dequantize(
+            sums_NE.data_ptr(), N, E, scales_N.data_ptr(), scales, bias, self.activation, y_NE.data_ptr()
+        )
+        return y_NE
+
+    def _by_torch(self, x_ND: Tensor) -> Tensor:
+        """The same in torch's own steps, where no kernels could be built."""
+        top_N1 = x_ND.abs().amax(-1, keepdim=True).clamp_(min=SMALLEST)
+        q_ND = (x_ND * (127 / top_N1)).round_().to(torch.int8)
+        y_NE = torch._int_mm(q_ND, self.weight.t()) * self.scales
+        return y_NE.mul_(top_N1 / 127) if self.bias is None else torch.addcmul(self.bias, y_NE, top_N1 / 127)
+
+
+class Int8Vocabulary(nn.Module):
+    """The last layer, in 8 bits; a tied one has its own copy of the table."""
+
+    def __init__(self, vocabulary: Vocabulary, linear: Int8Linear) -> None:
+        super().__init__()
+        self.scale = vocabulary.scale
+        self.linear = linear
+        self.logits, self.probabilities = vocabulary.logits, vocabulary.probabilities
+
+    def forward(self, hidden_BTD: Tensor, table_VD: Tensor) -> Tensor:
+        hidden_BTD = hidden_BTD * self.scale if self.scale != 1.0 else hidden_BTD
+        logits_BTV = self.logits(self.linear(hidden_BTD))
+        if heard(self.probabilities):
+            self.probabilities(logits_BTV.softmax(-1))
+        return logits_BTV
+
+
+class Quantizer:
+    """Makes int8 layers of float ones, or takes their weights from `stored`, what an earlier one made."""
+
+    def __init__(self, stored: Mapping[str, Tensor] | None = None) -> None:
+        self.stored = stored
+        self.made: dict[str, Tensor] = {}
+        """Weights and scales by name: what to keep."""
+
+    def linear(self, name: str, *layers: nn.Linear) -> Int8Linear:
+        """One layer for several that read the same x: their outputs are side by side."""
+        biases = [torch.zeros(layer.out_features) if layer.bias is None else layer.bias.detach() for layer in layers]
+        biased = any(layer.bias is not None for layer in layers)
+        return self.layer(name, [layer.weight for layer in layers], torch.cat(biases).float() if biased else None)
+
+    def layer(self, name: str, weights: list[Tensor], bias: Tensor | None) -> Int8Linear:
+        names = f"{name}.weight", f"{name}.scales"
+        if self.stored is not None:
+            weight, scales = (self.stored[each] for each in names)
+        else:
+            weight, scales = quantized(weights[0] if len(weights) == 1 else torch.cat(weights))
+        self.made.update(zip(names, (weight, scales), strict=True))
+        return Int8Linear(weight, scales, bias)
+
+
+def in_int8(network: Network, quantizer: Quantizer | None = None) -> Network:
+    """The network with its large products in 8 bits. All else, and who listens to it, is shared with the original."""
+    make = quantizer or Quantizer()
+    shared = [*network.parameters(), *network.buffers(), *taps(network).values()]
+    copied = copy.deepcopy(network, {id(each): each for each in shared})
+    for name, module in list(copied.named_modules()):
+        if isinstance(module, Attention):
+            if module.cross:
+                module.q = make.linear(f"{name}.q", module.q)
+                module.k = make.linear(f"{name}.k", module.k)
+                module.v = make.linear(f"{name}.v", module.v)
+            else:
+                module.joined = make.linear(f"{name}.joined", module.q, module.k, module.v)
+            module.out = make.linear(f"{name}.out", module.out)
+            module.fused = None if kernels() is None else attend
+        elif isinstance(module, FeedForward):
+            module.up = make.linear(f"{name}.up", module.up)
+            module.gate = None if module.gate is None else make.linear(f"{name}.gate", module.gate)
+            module.down = make.linear(f"{name}.down", module.down)
+    vocabulary = getattr(copied.head, "vocabulary", None)
+    if isinstance(vocabulary, Vocabulary):
+        weight = copied.table if vocabulary.weight is None else vocabulary.weight
+        bias = None if vocabulary.bias is None else vocabulary.bias.detach().float()
+        copied.head.vocabulary = Int8Vocabulary(vocabulary, make.layer("head.vocabulary", [weight], bias))
+    return copied.eval()

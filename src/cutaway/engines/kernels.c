@@ -1,0 +1,283 @@
+/* The products of the int8 engine, y = x Wᵀ + b with weights of 8 bits, and attention over short sequences.
+ *
+ * W is quantised per output channel once; each row of x is quantised when it comes (its largest number becomes 127).
+ * Products and sums are then integers, exact and the same whichever rows are computed together.
+ *
+ * Built on first use by the machine's own compiler (see kernels.py); without one, torch does the same in more steps.
+ */
+
+#include <math.h>
+#include <stdint.h>
+#if defined(__AVX512VNNI__) && defined(__AVX512BW__)
+#include <immintrin.h>
+#define VNNI 1
+#endif
+
+#define MANY 32768 /* numbers that are worth a second thread */
+
+/* --- rows to 8 bits ------------------------------------------------------------------------------------------- */
+
+/* q = round(x · 127 / max|x|) + 128, as unsigned bytes (what the processors' instruction takes); scale = max|x| / 127 */
+static void quantize_row(const float *x, int64_t n, int offset, uint8_t *q, float *scale) {
+    float top = 1e-30f;
+    for (int64_t i = 0; i < n; i++) {
+        float size = fabsf(x[i]);
+        top = size > top ? size : top;
+    }
+    const float up = 127.0f / top;
+    for (int64_t i = 0; i < n; i++)
+        q[i] = (uint8_t)((int32_t)nearbyintf(x[i] * up) + offset);
+    *scale = top / 127.0f;
+}
+
+/* x [rows, n] -> q [rows, n], signed; scales [rows] */
+void quantize(const float *x, int64_t rows, int64_t n, int8_t *q, float *scales) {
+#pragma omp parallel for if (rows * n > MANY)
+    for (int64_t row = 0; row < rows; row++)
+        quantize_row(x + row * n, n, 0, (uint8_t *)q + row * n, scales + row);
+}
+
+/* --- activations ----------------------------------------------------------------------------------------------- */
+
+/* e^x = 2^n · e^r with n = round(x / ln 2): a polynomial for e^r, and n goes straight into the exponent's bits */
+static inline float exponential(float x) {
+    x = x < -87.0f ? -87.0f : x > 88.0f ? 88.0f : x;
+    const float n = nearbyintf(x * 1.44269504f);
+    const float r = x - n * 0.693359375f + n * 2.12194440e-4f;
+    float e = 1.9875691500e-4f;
+    e = e * r + 1.3981999507e-3f;
+    e = e * r + 8.3334519073e-3f;
+    e = e * r + 4.1665795894e-2f;
+    e = e * r + 1.6666665459e-1f;
+    e = e * r + 5.0000001201e-1f;
+    e = e * r * r + r + 1.0f;
+    union { int32_t bits; float value; } power = {((int32_t)n + 127) << 23};
+    return e * power.value;
+}
+
+static inline float logistic(float x) { return 1.0f / (1.0f + exponential(-x)); }
+
+/* x Φ(x), with erf by Abramowitz and Stegun's 7.1.26: off by 1.5e-7 at most */
+static inline float gelu(float x) {
+    const float z = fabsf(x) * 0.707106781f;
+    const float t = 1.0f / (1.0f + 0.3275911f * z);
+    const float p = ((((1.061405429f * t - 1.453152027f) * t + 1.421413741f) * t - 0.284496736f) * t + 0.254829592f) * t;
+    const float erf = 1.0f - p * exponential(-z * z);
+    return 0.5f * (x + fabsf(x) * erf);
+}
+
+enum { NONE, RELU, GELU, GELU_TANH, SILU };
+
+static void activate(int activation, float *y, int64_t n) {
+    switch (activation) {
+    case RELU:
+        for (int64_t i = 0; i < n; i++) y[i] = y[i] > 0.0f ? y[i] : 0.0f;
+        break;
+    case GELU:
+        for (int64_t i = 0; i < n; i++) y[i] = gelu(y[i]);
+        break;
+    case GELU_TANH: /* 0.5 (1 + tanh z) = logistic(2 z) */
+        for (int64_t i = 0; i < n; i++) y[i] *= logistic(1.59576912f * (y[i] + 0.044715f * y[i] * y[i] * y[i]));
+        break;
+    case SILU:
+        for (int64_t i = 0; i < n; i++) y[i] *= logistic(y[i]);
+        break;
+    }
+}
+
+/* sums [rows, n] of products -> y = activation(sums · row's scale · column's scale + bias) */
+void dequantize(const int32_t *sums, int64_t rows, int64_t n, const float *row_scales, const float *scales,
+                const float *bias, int64_t activation, float *y) {
+#pragma omp parallel for if (rows * n > MANY)
+    for (int64_t row = 0; row < rows; row++) {
+        const int32_t *from = sums + row * n;
+        float *to = y + row * n;
+        const float scale = row_scales[row];
+        if (bias)
+            for (int64_t i = 0; i < n; i++) to[i] = (float)from[i] * (scale * scales[i]) + bias[i];
+        else
+            for (int64_t i = 0; i < n; i++) to[i] = (float)from[i] * (scale * scales[i]);
+        activate((int)activation, to, n);
+    }
+}
+
+/* --- a few rows ------------------------------------------------------------------------------------------------
+ * One row, or a handful (beams), reads each weight once: as fast as memory gives them.
+ */
+
+#define ROWS 4
+#define COLUMNS 4
+
+/* sums[r][c] = Σ q[r][k] · w[c][k], for R rows and COLUMNS columns at once; R is known when this is compiled */
+static inline __attribute__((always_inline)) void dots(const int R, const uint8_t *q, const int8_t *w, int64_t n,
+                                                        int32_t sums[ROWS][COLUMNS]) {
+#ifdef VNNI
+    __m512i total[ROWS][COLUMNS];
+    for (int r = 0; r < R; r++)
+        for (int c = 0; c < COLUMNS; c++) total[r][c] = _mm512_setzero_si512();
+    for (int64_t k = 0; k < n; k += 64) {
+        const __mmask64 real = n - k >= 64 ? ~0ULL : (1ULL << (n - k)) - 1;
+        __m512i column[COLUMNS];
+        for (int c = 0; c < COLUMNS; c++) column[c] = _mm512_maskz_loadu_epi8(real, w + c * n + k);
+        for (int r = 0; r < R; r++) {
+            const __m512i row = _mm512_maskz_loadu_epi8(real, q + r * n + k);
+            for (int c = 0; c < COLUMNS; c++) total[r][c] = _mm512_dpbusd_epi32(total[r][c], row, column[c]);
+        }
+    }
+    for (int r = 0; r < R; r++)
+        for (int c = 0; c < COLUMNS; c++) sums[r][c] = _mm512_reduce_add_epi32(total[r][c]);
+#else
+    for (int r = 0; r < R; r++)
+        for (int c = 0; c < COLUMNS; c++) {
+            int32_t total = 0;
+            for (int64_t k = 0; k < n; k++) total += (int32_t)q[r * n + k] * (int32_t)w[c * n + k];
+            sums[r][c] = total;
+        }
+#endif
+}
+
+/* x [rows, n] -> y [rows, columns]; w [columns, n], whose rows add up to w_sums; `room` holds rows · n bytes */
+void few_rows(const float *x, int64_t rows, int64_t n, const int8_t *w, int64_t columns, const float *scales,
+              const int32_t *w_sums, const float *bias, int64_t activation, uint8_t *room, float *y) {
+    float row_scales[rows];
+    for (int64_t row = 0; row < rows; row++) quantize_row(x + row * n, n, 128, room + row * n, row_scales + row);
+    const int64_t blocks = columns / COLUMNS;
+#pragma omp parallel for schedule(static) if (columns * n > MANY)
+    for (int64_t block = 0; block < blocks + (columns % COLUMNS != 0); block++) {
+        /* the last block, if it is not full, is computed again from a few columns before */
+        const int64_t first = block < blocks ? block * COLUMNS : columns - COLUMNS;
+        const int8_t *from = w + first * n;
+        for (int64_t row = 0; row < rows; row += ROWS) {
+            int32_t sums[ROWS][COLUMNS];
+            const uint8_t *q = room + row * n;
+            const int64_t left = rows - row;
+            if (left == 1) dots(1, q, from, n, sums);
+            else if (left == 2) dots(2, q, from, n, sums);
+            else if (left == 3) dots(3, q, from, n, sums);
+            else dots(4, q, from, n, sums);
+            for (int r = 0; r < ROWS && r < left; r++)
+                for (int c = 0; c < COLUMNS; c++) {
+                    const int64_t column = first + c;
+                    const int32_t sum = sums[r][c] - 128 * w_sums[column];
+                    const float value = (float)sum * (row_scales[row + r] * scales[column]);
+                    y[(row + r) * columns + column] = bias ? value + bias[column] : value;
+                }
+        }
+    }
+    if (activation)
+        for (int64_t row = 0; row < rows; row++) activate((int)activation, y + row * columns, columns);
+}
+
+/* --- attention ---------------------------------------------------------------------------------------------------
+ * softmax(q kᵀ · scale + bias) v for short sequences, where calling a general kernel takes longer than computing.
+ */
+
+static float dot(const float *a, const float *b, int64_t n) {
+    float sum = 0.0f;
+    for (int64_t i = 0; i < n; i++) sum += a[i] * b[i];
+    return sum;
+}
+
+static void softmax(float *x, int64_t n) {
+    float top = -INFINITY, sum = 0.0f;
+    for (int64_t i = 0; i < n; i++) top = x[i] > top ? x[i] : top;
+    for (int64_t i = 0; i < n; i++) {
+        x[i] = exponential(x[i] - top);
+        sum += x[i];
+    }
+    const float share = 1.0f / sum;
+    for (int64_t i = 0; i < n; i++) x[i] *= share;
+}
+
+#define WIDE 16  /* numbers of a vector; keys and values are copied into whole ones */
+#define TOGETHER 4 /* queries that read them at once */
+typedef float vector __attribute__((vector_size(4 * WIDE)));
+
+/* y[r] = Σ_i a[r][i] · b[i] for R rows, where b is a column of vectors `step` apart */
+static inline __attribute__((always_inline)) void weighted(const int R, const float *a, int64_t of_a, const vector *b,
+                                                           int64_t step, int64_t n, vector y[TOGETHER]) {
+    for (int r = 0; r < R; r++) y[r] = (vector){0};
+    for (int64_t i = 0; i < n; i++)
+        for (int r = 0; r < R; r++) y[r] += a[r * of_a + i] * b[i * step];
+}
+
+static void weighted_rows(int64_t R, const float *a, int64_t of_a, const vector *b, int64_t step, int64_t n,
+                          vector y[TOGETHER]) {
+    if (R >= 4) weighted(4, a, of_a, b, step, n, y);
+    else if (R == 3) weighted(3, a, of_a, b, step, n, y);
+    else if (R == 2) weighted(2, a, of_a, b, step, n, y);
+    else weighted(1, a, of_a, b, step, n, y);
+}
+
+/* All T queries of one head over S keys of width K. `room` holds the keys transposed, the values, and the weights. */
+static void attend_many(const float *q, int64_t of_q, const float *k, int64_t of_k, const float *v, int64_t of_v,
+                        const float *bias, int64_t of_bias, float *y, int64_t of_y, int64_t T, int64_t S, int64_t K,
+                        float scale, float *room) {
+    const int64_t s_vectors = (S + WIDE - 1) / WIDE, k_vectors = (K + WIDE - 1) / WIDE;
+    const int64_t s_padded = s_vectors * WIDE, k_padded = k_vectors * WIDE;
+    float *keys = room, *values = keys + K * s_padded, *weights = values + S * k_padded;
+    for (int64_t i = 0; i < K; i++) {
+        for (int64_t s = 0; s < S; s++) keys[i * s_padded + s] = k[s * of_k + i];
+        for (int64_t s = S; s < s_padded; s++) keys[i * s_padded + s] = 0.0f;
+    }
+    for (int64_t s = 0; s < S; s++) {
+        for (int64_t i = 0; i < K; i++) values[s * k_padded + i] = v[s * of_v + i];
+        for (int64_t i = K; i < k_padded; i++) values[s * k_padded + i] = 0.0f;
+    }
+    for (int64_t t = 0; t < T; t += TOGETHER) {
+        const int64_t R = T - t < TOGETHER ? T - t : TOGETHER;
+        vector found[TOGETHER];
+        for (int64_t block = 0; block < s_vectors; block++) {
+            weighted_rows(R, q + t * of_q, of_q, (const vector *)keys + block, s_vectors, K, found);
+            for (int64_t r = 0; r < R; r++) *(vector *)(weights + r * s_padded + block * WIDE) = found[r] * scale;
+        }
+        for (int64_t r = 0; r < R; r++) {
+            float *row = weights + r * s_padded;
+            if (bias)
+                for (int64_t s = 0; s < S; s++) row[s] += bias[(t + r) * of_bias + s];
+            softmax(row, S);
+        }
+        for (int64_t block = 0; block < k_vectors; block++) {
+            weighted_rows(R, weights, s_padded, (const vector *)values + block, k_vectors, S, found);
+            const int64_t n = K - block * WIDE < WIDE ? K - block * WIDE : WIDE;
+            for (int64_t r = 0; r < R; r++)
+                for (int64_t i = 0; i < n; i++) y[(t + r) * of_y + block * WIDE + i] = found[r][i];
+        }
+    }
+}
+
+/* One query (the newest token): nothing to share, so keys and values are read where they are. */
+static void attend_one(const float *q, const float *k, int64_t of_k, const float *v, int64_t of_v, const float *bias,
+                       float *y, int64_t S, int64_t K, float scale, float *weights) {
+    for (int64_t s = 0; s < S; s++) weights[s] = dot(q, k + s * of_k, K) * scale;
+    if (bias)
+        for (int64_t s = 0; s < S; s++) weights[s] += bias[s];
+    softmax(weights, S);
+    for (int64_t i = 0; i < K; i++) y[i] = 0.0f;
+    for (int64_t s = 0; s < S; s++)
+        for (int64_t i = 0; i < K; i++) y[i] += weights[s] * v[s * of_v + i];
+}
+
+/* q [B, H, T, K], k and v [B / share, G, S, K], bias [B / share, H, T, S] or NULL, each with its strides of the first three
+ * axes (0: the same for all); y [B, T, H, K], without gaps. The last axis of q, k and v has no gaps. */
+void attend(const float *q, const float *k, const float *v, const float *bias, float *y, const int64_t *sizes,
+            const int64_t *strides, float scale) {
+    const int64_t B = sizes[0], H = sizes[1], T = sizes[2], G = sizes[3], S = sizes[4], K = sizes[5], share = sizes[6];
+    const int64_t *of_q = strides, *of_k = strides + 3, *of_v = strides + 6, *of_bias = strides + 9;
+    const int64_t s_padded = (S + WIDE - 1) / WIDE * WIDE, k_padded = (K + WIDE - 1) / WIDE * WIDE;
+    const int64_t n_room = T == 1 ? s_padded : K * s_padded + S * k_padded + TOGETHER * s_padded;
+#pragma omp parallel for collapse(2) if (B * H * T * S * K > MANY)
+    for (int64_t b = 0; b < B; b++)
+        for (int64_t h = 0; h < H; h++) {
+            const int64_t g = h / (H / G), row = b / share;
+            const float *queries = q + b * of_q[0] + h * of_q[1];
+            const float *keys = k + row * of_k[0] + g * of_k[1], *values = v + row * of_v[0] + g * of_v[1];
+            const float *added = bias ? bias + row * of_bias[0] + h * of_bias[1] : 0;
+            float *to = y + (b * T * H + h) * K;
+            float room[n_room] __attribute__((aligned(4 * WIDE)));
+            if (T == 1) attend_one(queries, keys, of_k[2], values, of_v[2], added, to, S, K, scale, room);
+            else
+                attend_many(queries, of_q[2], keys, of_k[2], values, of_v[2], added, of_bias[2], to, H * K, T, S, K, scale,
+                            room);
+        }
+}
