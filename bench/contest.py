@@ -54,7 +54,9 @@ def table(title: str, unit: str, results: Sequence[Result], facts: dict[str, str
     for result in results:
         told = [form.format(result.facts[name]) if name in result.facts else "–" for name, form in facts.items()]
         rate = "failed" if result.rate is None else f"{result.rate:.4g}"
-        spread = "–" if not result.turns else "–".join(f"{f(t.rate for t in result.turns):.3g}" for f in (min, max))
+        spread = (
+            "–" if not result.turns else "–".join(f"{f(turn.rate for turn in result.turns):.4g}" for f in (min, max))
+        )
         costs = [f"{result.peak_mb:.0f}", f"{result.setup_seconds:.1f}"]
         rows.append([result.name, rate, *(ratio(result, others) for others in groups.values()), spread, *told, *costs])
     rounds = max((len(result.turns) for result in results), default=0)

@@ -50,7 +50,7 @@ class Ask:
     beams: int
     new_tokens: int
     at_once: int | None = None  # prompts in one call; None: all
-    forced: bool = True  # every text has all its new tokens
+    forced: bool = True  # nothing ends a text before it has all its new tokens
     batch_tokens: int = 2048
     counts: str = "sentences"  # or tokens
 
@@ -67,7 +67,9 @@ def translator(shape: str, quick: bool) -> Model:
     stack = replace(stack, vocabulary=500, n_blocks=2) if quick else stack
     head = replace(config.head, bias=True)  # type: ignore[type-var]  # a LanguageModel
     torch.manual_seed(0)
-    return Model(build(replace(config, encoder=stack, decoder=stack, head=head)).eval(), usage=Usage(start=PAD, pad=PAD))
+    return Model(
+        build(replace(config, encoder=stack, decoder=stack, head=head)).eval(), usage=Usage(start=PAD, pad=PAD)
+    )
 
 
 def language_model(name: str, quick: bool) -> Model:
@@ -95,7 +97,9 @@ def prepare(model: Model, place: Path, prompts: Texts, references: list[str] | N
 
 def _asked(place: Path) -> tuple[Texts, list[str] | None, Usage]:
     asked = json.loads((place / "asked.json").read_text())
-    usage = {k: tuple(v) if isinstance(v, list) else v for k, v in json.loads((place / "usage.json").read_text()).items()}
+    usage = {
+        k: tuple(v) if isinstance(v, list) else v for k, v in json.loads((place / "usage.json").read_text()).items()
+    }
     return asked["prompts"], asked["references"], Usage(**usage)
 
 
@@ -150,18 +154,17 @@ def ctranslate2(place: Path, ask: Ask, compute: str, workers: int, threads: int)
         "batch_type": "tokens",
         "suppress_sequences": [[str(token)] for token in usage.never] or None,
     }
-    least = ask.new_tokens if ask.forced else 0
+    if ask.forced:  # no end: a number that no token has
+        options["end_token"] = [len(json.loads((next((place / compute).glob("*vocabulary.json"))).read_text()))]
 
     def translated(prompts: Sequence[list[int]]) -> Texts:
         source = [[str(i) for i in ids] for ids in prompts]
-        found = runs.translate_batch(source, max_decoding_length=ask.new_tokens, min_decoding_length=least, **options)
+        found = runs.translate_batch(source, max_decoding_length=ask.new_tokens, min_decoding_length=0, **options)
         return [[int(word) for word in result.hypotheses[0]] for result in found]
 
     def continued(prompts: Sequence[list[int]]) -> Texts:
         begun = [[str(i) for i in ids] for ids in prompts]
-        found = runs.generate_batch(
-            begun, max_length=ask.new_tokens, min_length=least, include_prompt_in_result=False, **options
-        )
+        found = runs.generate_batch(begun, max_length=ask.new_tokens, include_prompt_in_result=False, **options)
         return [list(result.sequences_ids[0]) for result in found]
 
     return _work(place, ask, translated if reads else continued)
@@ -258,7 +261,9 @@ def translations(report: Any, options: argparse.Namespace, shape: str) -> None:
         model = cutaway.load(folder)
         if options.source is None or options.reference is None or model.tokenizer is None:
             raise SystemExit("a trained model needs its tokenizer, --source FILE and --reference FILE")
-        sources, references = (path.read_text(encoding="utf-8").splitlines()[:n] for path in (options.source, options.reference))
+        sources, references = (
+            path.read_text(encoding="utf-8").splitlines()[:n] for path in (options.source, options.reference)
+        )
         prompts = model.tokenizer.ids_many(sources)
     else:
         model = translator(shape, options.quick)
