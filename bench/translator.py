@@ -61,7 +61,9 @@ def batches(pairs: list[tuple[list[int], list[int]]], n_tokens: int, seed: int) 
         yield Batch(tokens, labels, source, source != PAD)
 
 
-def train(source: Path, target: Path, out: Path, shape: str, epochs: int, n_tokens: int, rate: float, warm: int) -> None:
+def train(
+    source: Path, target: Path, out: Path, shape: str, epochs: int, n_tokens: int, rate: float, warm: int
+) -> None:  # fmt: skip
     machine.keep_freed_memory()
     texts = [path.read_text(encoding="utf-8").splitlines() for path in (source, target)]
     if (out / "config.json").is_file():

@@ -4,7 +4,7 @@ import json
 import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
@@ -17,6 +17,9 @@ from cutaway.models.network import Network
 from cutaway.models.usage import Usage
 from cutaway.seeing.trace import Trace, trace
 from cutaway.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from cutaway.engines.engine import Engine
 
 Format = Literal["cutaway", "huggingface"]
 PAPERS = ("README.md", "LICENSE", "LICENSE.md", "LICENSE.txt")
@@ -37,6 +40,7 @@ class Model:
     origin: huggingface.Origin | None = None
     report: huggingface.Report = field(default_factory=huggingface.Report)
     folder: Path | None = None  # where it was loaded from
+    engines: dict[Any, "Engine"] = field(default_factory=dict, repr=False, compare=False)  # made when asked for
 
     @property
     def config(self) -> Config:
@@ -80,6 +84,24 @@ class Model:
         if self.origin is None:
             return False
         return self.usage == read_usage(self.origin.files, self.origin.family, config, Path())
+
+    def engine(self, name: str | None = None, precision: str | None = None) -> "Engine":
+        """What runs this model: "native" or "ctranslate2", in "float32", "bfloat16" or "int8".
+
+        None: the fastest that writes the text float32 does. It is made once, and again if the weights were changed.
+        """
+        from cutaway.engines.choose import choose
+
+        weights = tuple((weight.data_ptr(), weight._version) for weight in self.network.parameters())
+        key = (name, precision)
+        if key not in self.engines or self.engines[key].weights != weights:
+            kept = self.folder if all(version == 0 for _, version in weights) else None
+            self.engines[key] = choose(self.network, self.usage, kept, name, precision)
+            self.engines[key].weights = weights
+        return self.engines[key]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "engines": {}}  # they can be made again, and not all can be pickled
 
     def trace(self, text: str, target: str | None = None, *, keep: str | list[str] = "*") -> Trace:
         """Every named value on the way of one text; an encoder-decoder is also given what it has said so far."""

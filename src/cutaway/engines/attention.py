@@ -16,19 +16,16 @@ docs/performance.md."""
 
 
 def attend(q_BHTK: Tensor, k_BGSK: Tensor, v_BGSK: Tensor, bias: Bias, scale: float, serves: int) -> Tensor:
-    """softmax(q kᵀ · scale + bias) v, in float32. `serves`: how many neighbouring rows of q read each row of k and v."""
+    """softmax(q kᵀ · scale + bias) v, in float32."""
     (B, H, T, K), (G, S) = q_BHTK.shape, k_BGSK.shape[1:3]
     compiled = kernels()
     assert compiled is not None
     if serves == 1 and T > 1 and (K > WIDEST or S > LONGEST):
         return fused(q_BHTK, k_BGSK, v_BGSK, bias, scale)
-    dense, of_bias = None, (0, 0, 0)
-    if bias.dense is not None:
-        dense = bias.dense.expand(B // serves, H, T, S)
-        of_bias = dense.stride()[:3]
-        if dense.stride(3) != 1:
-            dense = dense.contiguous()
-            of_bias = dense.stride()[:3]
+    dense = None if bias.dense is None else bias.dense.expand(B // serves, H, T, S)
+    if dense is not None and dense.stride(3) != 1:
+        dense = dense.contiguous()
+    of_bias = (0, 0, 0) if dense is None else dense.stride()[:3]
     y_BTHK = torch.empty(B, T, H, K)
     compiled.attend(
         q_BHTK.data_ptr(), k_BGSK.data_ptr(), v_BGSK.data_ptr(), None if dense is None else dense.data_ptr(),

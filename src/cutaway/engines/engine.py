@@ -19,6 +19,7 @@ class Engine(ABC):
 
     name: EngineName
     precision: Precision
+    weights: tuple[tuple[int, int], ...] = ()  # the addresses and versions of those it was made of
 
     @abstractmethod
     def write(

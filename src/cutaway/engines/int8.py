@@ -5,20 +5,23 @@ token's product does not depend on its neighbours in the batch.
 """
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor, nn
 
-from cutaway.engines.attention import attend
 from cutaway.engines.kernels import kernels
+from cutaway.engines.prepare import twin, with_quick_attention, with_quick_calls
 from cutaway.models.heads import Vocabulary
 from cutaway.models.network import Network
 from cutaway.parts.attention import Attention
-from cutaway.parts.feedforward import FeedForward
-from cutaway.parts.tap import heard, taps
+from cutaway.parts.feedforward import ACTIVATIONS, Activation, FeedForward
+from cutaway.parts.tap import heard
 
 FEW = 8  # rows up to which reading the weights takes longer than multiplying: measured, see docs/performance.md
+_NUMBERED: tuple[Activation, ...] = ("relu", "gelu", "gelu_tanh", "silu")
+FUSED = {ACTIVATIONS[name]: number for number, name in enumerate(_NUMBERED, start=1)}
+"""The activations of kernels.c, and their numbers there."""
 SMALLEST = 1e-30  # the largest number of a row of zeros
 
 
@@ -48,6 +51,17 @@ class Int8Linear(nn.Module):
         self.kernels = kernels()
         # Looked up once: a step of a small model spends more time on asking than on multiplying.
         self.addresses = tuple(None if each is None else each.data_ptr() for each in (weight, scales, self.sums, bias))
+
+    def rows(self, start: int, stop: int) -> "Int8Linear":
+        """The layer that gives these of its outputs."""
+        bias = None if self.bias is None else self.bias[start:stop]
+        return Int8Linear(self.weight[start:stop], self.scales[start:stop], bias)
+
+    def activated(self, activation: int) -> "Int8Linear":
+        """activation(x Wᵀ + b) in one go; its number is that of kernels.c."""
+        layer = copy.copy(self)
+        layer.activation = activation
+        return layer
 
     def forward(self, x: Tensor) -> Tensor:
         shape = x.shape
@@ -80,6 +94,18 @@ class Int8Linear(nn.Module):
         q_ND = (x_ND * (127 / top_N1)).round_().to(torch.int8)
         y_NE = torch._int_mm(q_ND, self.weight.t()) * self.scales
         return y_NE.mul_(top_N1 / 127) if self.bias is None else torch.addcmul(self.bias, y_NE, top_N1 / 127)
+
+
+class Gated(nn.Module):
+    """act(x W_gate) · x W₁, with both products in one."""
+
+    def __init__(self, joined: Int8Linear, activation: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.joined, self.activation = joined, activation
+
+    def forward(self, x_BTD: Tensor) -> Tensor:
+        up_BTF, gate_BTF = self.joined(x_BTD).chunk(2, dim=-1)
+        return self.activation(gate_BTF).mul_(up_BTF)
 
 
 class Int8Vocabulary(nn.Module):
@@ -117,6 +143,9 @@ class Quantizer:
         names = f"{name}.weight", f"{name}.scales"
         if self.stored is not None:
             weight, scales = (self.stored[each] for each in names)
+            shape = sum(len(each) for each in weights), weights[0].shape[1]
+            if (weight.shape, weight.dtype, scales.shape) != (shape, torch.int8, shape[:1]):
+                raise ValueError(f"{names[0]} is not the weight of this layer")
         else:
             weight, scales = quantized(weights[0] if len(weights) == 1 else torch.cat(weights))
         self.made.update(zip(names, (weight, scales), strict=True))
@@ -126,25 +155,43 @@ class Quantizer:
 def in_int8(network: Network, quantizer: Quantizer | None = None) -> Network:
     """The network with its large products in 8 bits. All else, and who listens to it, is shared with the original."""
     make = quantizer or Quantizer()
-    shared = [*network.parameters(), *network.buffers(), *taps(network).values()]
-    copied = copy.deepcopy(network, {id(each): each for each in shared})
+    copied = twin(network)
     for name, module in list(copied.named_modules()):
         if isinstance(module, Attention):
-            if module.cross:
-                module.q = make.linear(f"{name}.q", module.q)
-                module.k = make.linear(f"{name}.k", module.k)
-                module.v = make.linear(f"{name}.v", module.v)
-            else:
-                module.joined = make.linear(f"{name}.joined", module.q, module.k, module.v)
-            module.out = make.linear(f"{name}.out", module.out)
-            module.fused = None if kernels() is None else attend
+            _attention(module, name, make)
         elif isinstance(module, FeedForward):
-            module.up = make.linear(f"{name}.up", module.up)
-            module.gate = None if module.gate is None else make.linear(f"{name}.gate", module.gate)
-            module.down = make.linear(f"{name}.down", module.down)
+            _feedforward(module, name, make)
     vocabulary = getattr(copied.head, "vocabulary", None)
     if isinstance(vocabulary, Vocabulary):
         weight = copied.table if vocabulary.weight is None else vocabulary.weight
         bias = None if vocabulary.bias is None else vocabulary.bias.detach().float()
+        assert isinstance(copied.head, nn.Module)
+        assert isinstance(weight, Tensor)
         copied.head.vocabulary = Int8Vocabulary(vocabulary, make.layer("head.vocabulary", [weight], bias))
-    return copied.eval()
+    with_quick_attention(copied)
+    with_quick_calls(copied)
+    return copied
+
+
+def _attention(module: Attention, name: str, make: Quantizer) -> None:
+    if module.cross:
+        for part in ("q", "k", "v"):
+            setattr(module, part, make.linear(f"{name}.{part}", getattr(module, part)))
+    else:
+        module.joined = make.linear(f"{name}.joined", module.q, module.k, module.v)
+    setattr(module, "out", make.linear(f"{name}.out", module.out))  # noqa: B010  # typed as what it is not any more
+
+
+def _feedforward(module: FeedForward, name: str, make: Quantizer) -> None:
+    if module.gate is not None:
+        joined, n = make.linear(f"{name}.joined", module.up, module.gate), module.up.out_features
+        module.fused = Gated(joined, module.activation)
+        setattr(module, "up", joined.rows(0, n))  # noqa: B010  # for those who look
+        setattr(module, "gate", joined.rows(n, 2 * n))  # noqa: B010
+    else:
+        up = make.linear(f"{name}.up", module.up)
+        activation = FUSED.get(module.activation)
+        if activation is not None and up.kernels is not None:
+            module.fused = up.activated(activation)
+        setattr(module, "up", up)  # noqa: B010
+    setattr(module, "down", make.linear(f"{name}.down", module.down))  # noqa: B010

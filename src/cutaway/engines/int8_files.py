@@ -1,4 +1,4 @@
-"""int8 weights kept on disk: quantised once, mapped the next time, so that the float weights need not be read at all."""
+"""int8 weights kept on disk: quantised once, mapped the next time; the float ones then need not be read at all."""
 
 import hashlib
 import os
@@ -6,7 +6,6 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
@@ -56,10 +55,3 @@ def keep(folder: Path, tensors: Mapping[str, Tensor]) -> None:
             return
         except (OSError, SafetensorError):
             continue
-
-
-def usable(stored: Mapping[str, Tensor], shapes: Mapping[str, tuple[int, ...]]) -> bool:
-    """Whether a file holds just these tensors."""
-    return {name: tuple(tensor.shape) for name, tensor in stored.items()} == dict(shapes) and all(
-        tensor.dtype == (torch.int8 if name.endswith(".weight") else torch.float32) for name, tensor in stored.items()
-    )

@@ -9,19 +9,19 @@ from torch import Tensor
 from cutaway.decoding.generation import Generation, Prompt, Token, Written
 from cutaway.decoding.search import stream, write
 from cutaway.engines.engine import Decode, Engine, EngineName, Precision
-from cutaway.engines.int8 import in_int8
+from cutaway.engines.prepare import twin, with_quick_attention, with_quick_calls
 from cutaway.models.network import Network
 from cutaway.models.usage import Usage
 
 
 class Native(Engine):
-    """A network, prepared for one precision. float32 is the network as it is."""
+    """A network in one precision, with the same weights or copies of them; int8 is what `in_int8` made of it."""
 
     name: EngineName = "native"
 
     def __init__(self, network: Network, usage: Usage, precision: Precision = "float32") -> None:
         self.precision = precision
-        self.network = prepared(network, precision).eval()
+        self.network = network if precision == "int8" else in_precision(network, precision)
         self.usage = usage
 
     def write(
@@ -37,11 +37,13 @@ class Native(Engine):
             return self.network(inputs, mask=mask, segments=segments)
 
 
-def prepared(network: Network, precision: Precision) -> Network:
-    """The network in that precision; float32 is the network itself."""
-    if precision == "int8":
-        return in_int8(network)
+def in_precision(network: Network, precision: Precision) -> Network:
+    """A network with the same weights, or copies in another dtype, ready to run."""
     dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
-    if all(weight.dtype == dtype for weight in network.parameters()):
-        return network
-    return copy.deepcopy(network).to(dtype)
+    ready = twin(network)
+    if any(weight.dtype != dtype for weight in network.parameters()):
+        ready = copy.deepcopy(network).eval().to(dtype)
+    if dtype == torch.float32:
+        with_quick_attention(ready)
+    with_quick_calls(ready)
+    return ready

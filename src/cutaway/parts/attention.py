@@ -80,7 +80,7 @@ class Attention(nn.Module):
         self.rotary = rotary
         self.cross = cross
         self.dropout = dropout
-        # Faster ways to do the same, which engines/ may give: q, k and v of self-attention in one product, and attend().
+        # Faster ways to do the same, which engines/ may give: q, k and v of self-attention in one product; attend().
         self.joined: nn.Module | None = None
         self.fused: Fused | None = None
         self.q = nn.Linear(d_model, n_heads * d_head, bias=qkv_bias)
@@ -157,9 +157,7 @@ class Attention(nn.Module):
         if memory_BSD is not None and (served := memory_BSD.shape[0] * serves) != x_BTD.shape[0]:
             raise InputError(f"x has {x_BTD.shape[0]} rows, but the memory has {served}; give as many")
 
-    def attend(
-        self, q_BHTK: Tensor, k_BGSK: Tensor, v_BGSK: Tensor, bias: Bias = NO_BIAS, serves: int = 1
-    ) -> Tensor:
+    def attend(self, q_BHTK: Tensor, k_BGSK: Tensor, v_BGSK: Tensor, bias: Bias = NO_BIAS, serves: int = 1) -> Tensor:
         """softmax(q kᵀ · scale + bias) v: step by step if somebody listens or it is faster, else fused. The contract
         tests hold the two equal."""
         p = self.dropout if self.training else 0.0
@@ -198,9 +196,7 @@ class Fused(Protocol):
     ) -> Tensor: ...
 
 
-def fused(
-    q_BHTK: Tensor, k_BGSK: Tensor, v_BGSK: Tensor, bias: Bias, scale: float, *, dropout: float = 0.0
-) -> Tensor:
+def fused(q_BHTK: Tensor, k_BGSK: Tensor, v_BGSK: Tensor, bias: Bias, scale: float, *, dropout: float = 0.0) -> Tensor:
     """attend() by torch's kernel."""
     return F.scaled_dot_product_attention(
         q_BHTK, k_BGSK, v_BGSK,

@@ -1,0 +1,62 @@
+"""Which engine runs a model: the one asked for, or the fastest that writes the very text float32 does."""
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import get_args
+
+from cutaway.engines import int8_files
+from cutaway.engines.engine import Engine, EngineName, Precision
+from cutaway.engines.int8 import Quantizer, in_int8
+from cutaway.engines.native import Native
+from cutaway.errors import ConfigError, unknown
+from cutaway.models.network import Network
+from cutaway.models.usage import Usage
+
+CALL_BOUND = 20_000_000
+"""Weights (without the word vectors) up to which a step is bound by the overhead of calls, not by products, and
+CTranslate2 writes faster than PyTorch in float32. Measured, see docs/performance.md."""
+
+
+def choose(
+    network: Network, usage: Usage, folder: Path | None, name: str | None, precision: str | None
+) -> Engine:  # fmt: skip
+    """The engine of that name and precision; None: the fastest that keeps the text, which is one in float32."""
+    if name is not None and name not in get_args(EngineName):
+        raise ConfigError(unknown("engine", name, get_args(EngineName)))
+    if precision is not None and precision not in get_args(Precision):
+        raise ConfigError(unknown("precision", precision, get_args(Precision)))
+    wanted: Precision = precision or "float32"  # type: ignore[assignment]  # checked just now
+    if name is None:
+        name = "ctranslate2" if wanted == "float32" and _ctranslate2_pays(network) else "native"
+    if name == "ctranslate2":
+        from cutaway.engines.ctranslate2 import CTranslate2
+
+        return CTranslate2(network, usage, wanted, keep=folder is not None)
+    if wanted == "int8":
+        return Native(_in_int8(network, folder), usage, "int8")
+    return Native(network, usage, wanted)
+
+
+def _ctranslate2_pays(network: Network) -> bool:
+    if not network.has_decoder or find_spec("ctranslate2") is None:
+        return False
+    from cutaway.engines.ctranslate2_spec import unsupported
+
+    n_tables = sum(weight.numel() for name, weight in network.named_parameters() if name.endswith("tokens.weight"))
+    n_weights = sum(weight.numel() for weight in network.parameters()) - n_tables
+    return n_weights <= CALL_BOUND and unsupported(network) is None
+
+
+def _in_int8(network: Network, folder: Path | None) -> Network:
+    """Quantised now, or by an earlier run that kept its weights."""
+    stored = None if folder is None else int8_files.read(folder)
+    if stored is not None:
+        try:
+            return in_int8(network, Quantizer(stored))
+        except (KeyError, ValueError):  # of another version, or damaged
+            pass
+    quantizer = Quantizer()
+    made = in_int8(network, quantizer)
+    if folder is not None:
+        int8_files.keep(folder, quantizer.made)
+    return made

@@ -1,0 +1,196 @@
+"""int8: close to float32, the same with kernels and without, kept beside the model, heard by who listens."""
+
+import shutil
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import cutaway
+from cutaway.decoding.generation import Generation, Prompt
+from cutaway.engines import choose, int8, int8_files, kernels
+from cutaway.engines.attention import attend
+from cutaway.engines.int8 import Int8Linear, Quantizer, in_int8
+from cutaway.errors import ConfigError
+from cutaway.loading import load
+from cutaway.model import Model
+from cutaway.models.usage import Usage
+from cutaway.parts.attention import fused
+from cutaway.parts.feedforward import ACTIVATIONS
+from cutaway.parts.masks import Bias
+from tests.contract.test_promises import noisy
+from tests.families import FAMILIES, example_inputs, shrunk
+
+needs_compiler = pytest.mark.skipif(
+    kernels.kernels() is None, reason="no C compiler built the kernels; torch's steps are tested without"
+)
+
+
+def layer(n_out: int, n_in: int, bias: bool = True) -> nn.Linear:
+    torch.manual_seed(n_out * 1000 + n_in)
+    return nn.Linear(n_in, n_out, bias=bias)
+
+
+def exact(linear: Int8Linear, x: torch.Tensor) -> torch.Tensor:
+    """y = x Wᵀ + b of the quantised numbers, in float64."""
+    top = x.abs().amax(-1, keepdim=True).clamp(min=1e-30)
+    q = (x * (127 / top)).round().double()
+    y = q @ linear.weight.double().T * (top.double() / 127) * linear.scales.double()
+    return y if linear.bias is None else y + linear.bias.double()
+
+
+# Rows: one, a few (a kernel of their own takes up to 8), many. Widths: vectors of 64 and not; columns: of 4 and not.
+@pytest.mark.parametrize("rows", [1, 3, 4, 7, 8, 9, 40])
+@pytest.mark.parametrize(("n_out", "n_in"), [(64, 64), (33, 100), (7, 5), (4, 130), (3, 65), (500, 192)])
+@pytest.mark.parametrize("compiled", [pytest.param(True, marks=needs_compiler), False])
+def test_products_are_those_of_the_quantised_numbers(rows: int, n_out: int, n_in: int, compiled: bool) -> None:
+    linear = Quantizer().linear("", layer(n_out, n_in, bias=rows % 2 == 0))
+    if not compiled:
+        linear.kernels = None
+    x = torch.randn(rows, n_in, generator=torch.Generator().manual_seed(rows))
+    # Sums are whole numbers, exact; scaling them is a handful of float32 operations.
+    torch.testing.assert_close(linear(x).double(), exact(linear, x), rtol=1e-5, atol=1e-5)
+
+
+def test_quantised_weights_are_within_half_a_step() -> None:
+    weight = torch.randn(20, 30)
+    q, scales = int8.quantized(weight)
+    assert q.dtype == torch.int8
+    assert ((q * scales[:, None] - weight).abs() <= scales[:, None] * 0.5001).all()
+
+
+def test_a_row_of_zeros_gives_the_bias() -> None:
+    linear = Quantizer().linear("", layer(8, 8))
+    assert torch.equal(linear(torch.zeros(2, 8)), linear.bias.expand(2, 8))
+
+
+@needs_compiler
+@pytest.mark.parametrize("name", ["relu", "gelu", "gelu_tanh", "silu"])
+@pytest.mark.parametrize("rows", [2, 20])
+def test_activations_of_the_kernels(name: str, rows: int) -> None:
+    linear = Quantizer().linear("", layer(70, 40))
+    x = 5 * torch.randn(rows, 40, generator=torch.Generator().manual_seed(1))
+    activated = linear.activated(int8.FUSED[ACTIVATIONS[name]])(x)
+    # erf is off by 1.5e-7, the exponential by a few units in the last place of numbers up to 10.
+    torch.testing.assert_close(activated, ACTIVATIONS[name](linear(x)), rtol=1e-5, atol=2e-6)
+
+
+@needs_compiler
+@pytest.mark.parametrize("T", [1, 2, 5, 9])
+@pytest.mark.parametrize(("heads", "groups", "width"), [(4, 4, 32), (4, 2, 8), (6, 1, 24)])
+@pytest.mark.parametrize("serves", [1, 3])
+@pytest.mark.parametrize("biased", [False, True])
+def test_attention_of_the_kernels(T: int, heads: int, groups: int, width: int, serves: int, biased: bool) -> None:
+    generator = torch.Generator().manual_seed(T)
+    B, S = 6, 11
+    q = torch.randn(B, T, heads, width, generator=generator).transpose(1, 2)
+    k, v = (torch.randn(B // serves, groups, 2 * S, width, generator=generator)[:, :, :S] for _ in range(2))
+    dense = None
+    if biased:
+        dense = torch.randn(B // serves, 1, 1, S, generator=generator)
+        dense[0, ..., 3:] = -torch.inf
+    ours = attend(q, k, v, Bias(dense), 0.3, serves)
+    wide = [each.repeat_interleave(serves, dim=0) for each in (k, v)]
+    bias = Bias(None if dense is None else dense.repeat_interleave(serves, dim=0))
+    torch.testing.assert_close(ours, fused(q, *wide, bias, 0.3), rtol=1e-5, atol=1e-6)  # float32, in another order
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_every_family_runs_close_to_float32(name: str) -> None:
+    network, inputs = noisy(shrunk(name)).eval(), example_inputs(shrunk(name))
+    with torch.inference_mode():
+        plain, quick = (each(*inputs.args, **inputs.options) for each in (network, in_int8(network)))
+    real = torch.isfinite(plain)
+    # 8 bits are steps of 1/127 of the largest number; a few layers of them turn an output by a few per cent.
+    assert F.cosine_similarity(plain[real], quick[real], dim=0) > 0.99
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_who_listens_hears_the_int8_network(name: str) -> None:
+    """Taps are shared: looking at model.network shows what the engine computes, and changes nothing."""
+    network, inputs = noisy(shrunk(name)).eval(), example_inputs(shrunk(name))
+    quick = in_int8(network)
+    with torch.inference_mode():
+        alone = quick(*inputs.args, **inputs.options)
+        heard: list[str] = []
+        with cutaway.listening(network, {"*": lambda value, name: heard.append(name)}):
+            looked_at = quick(*inputs.args, **inputs.options)
+    assert heard
+    real = torch.isfinite(alone)
+    # The steps add in another order than the fused kernels, which moves a number to the next of its 255 steps at times.
+    assert F.cosine_similarity(alone[real], looked_at[real], dim=0) > 0.999
+
+
+@pytest.fixture
+def saved(tmp_path):
+    return load(Model(noisy(shrunk("gpt2"))).save(tmp_path / "model"))
+
+
+def test_int8_weights_are_kept_and_found_again(saved: Model, monkeypatch) -> None:
+    first = saved.engine("native", "int8")
+    assert (saved.folder / int8_files.NAME).is_file()
+    monkeypatch.setattr(int8, "quantized", lambda weight: pytest.fail("quantised again"))
+    again = load(saved.folder).engine("native", "int8")
+    tokens = torch.randint(0, saved.config.decoder.vocabulary, (2, 5))
+    assert torch.equal(first.read(tokens), again.read(tokens))
+
+
+def test_kept_weights_of_another_model_are_not_used(saved: Model, tmp_path) -> None:
+    saved.engine("native", "int8")
+    other = noisy(shrunk("gpt2"), seed=7)
+    folder = Model(other, None).save(tmp_path / "other")
+    shutil.copy(saved.folder / int8_files.NAME, folder / int8_files.NAME)
+    tokens = torch.randint(0, saved.config.decoder.vocabulary, (2, 5))
+    assert torch.equal(load(folder).engine("native", "int8").read(tokens), in_int8(other)(tokens))
+
+
+def test_a_damaged_file_is_made_again(saved: Model) -> None:
+    expected = saved.engine("native", "int8").read(torch.tensor([[1, 2]]))
+    path = saved.folder / int8_files.NAME
+    path.write_bytes(path.read_bytes()[:100])
+    assert torch.equal(load(saved.folder).engine("native", "int8").read(torch.tensor([[1, 2]])), expected)
+    assert path.stat().st_size > 100
+
+
+def test_an_engine_follows_changed_weights(saved: Model) -> None:
+    before = saved.engine("native", "int8")
+    assert saved.engine("native", "int8") is before
+    with torch.no_grad():
+        next(saved.network.parameters()).add_(0.1)
+    assert saved.engine("native", "int8") is not before
+
+
+def test_unknown_engines_and_precisions_are_told(saved: Model) -> None:
+    with pytest.raises(ConfigError, match="no engine 'nativ'; did you mean 'native'"):
+        saved.engine("nativ")
+    with pytest.raises(ConfigError, match="no precision 'int4'"):
+        saved.engine("native", "int4")
+
+
+def test_small_models_go_to_ctranslate2_where_it_is_installed(saved: Model, monkeypatch) -> None:
+    monkeypatch.setattr(choose, "find_spec", lambda name: None)
+    assert saved.engine().name == "native"
+
+
+def test_bfloat16_is_a_copy(saved: Model) -> None:
+    engine = saved.engine("native", "bfloat16")
+    assert engine.read(torch.tensor([[1, 2]])).dtype == torch.bfloat16
+    assert next(saved.network.parameters()).dtype == torch.float32
+
+
+@pytest.mark.parametrize("beams", [1, 3])
+def test_int8_writes_as_float32_does_on_a_decided_model(beams: int) -> None:
+    """Where the best token is well ahead, 8 bits do not change it."""
+    network = noisy(shrunk("transformer-tiny")).eval()
+    with torch.no_grad():
+        network.table.mul_(8)
+    usage = Usage(start=1, end=(2,))
+    prompts = [Prompt(tuple(range(3, 3 + n))) for n in (4, 7, 2)]
+    options = Generation(beams=beams, max_new_tokens=6)
+    texts = [
+        [best.ids for best, *_ in Model(network, usage=usage).engine("native", precision).write(prompts, options)]
+        for precision in ("float32", "int8")
+    ]
+    same = [a == b for a, b in zip(*texts, strict=True)]
+    assert sum(same) >= 2
