@@ -5,7 +5,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,10 @@ import transformers as hf
 import cutaway
 from bench.parity import CASES, Case, make
 from cutaway.decoding.generation import Generation, Prompt, Written
+from cutaway.decoding.search import write
 from cutaway.engines import ctranslate2_files, ctranslate2_spec
 from cutaway.engines.ctranslate2 import CTranslate2
-from cutaway.engines.ctranslate2_options import differs, refused
+from cutaway.engines.ctranslate2_options import differs
 from cutaway.engines.engine import Precision
 from cutaway.errors import CheckpointError, ConfigError, InputError
 from cutaway.models.network import Network
@@ -151,8 +152,8 @@ def test_the_paper_s_transformer_in_both_layouts(layout: Any) -> None:
     [scored] = engine.model.score_batch([[str(i) for i in source]], [[str(i) for i in target]])
     with torch.no_grad():
         found = network(torch.tensor([source]), torch.tensor([[0, *target]]))[0].log_softmax(-1)
-    expected = found[torch.arange(5), torch.tensor([*target, 1])]
-    assert scored.log_probs == pytest.approx(expected.tolist(), abs=ROUNDING)
+    expected = found[torch.arange(4), torch.tensor(target)]
+    assert scored.log_probs[:4] == pytest.approx(expected.tolist(), abs=ROUNDING)
 
 
 @pytest.mark.parametrize("case", READERS, ids=lambda case: case.name)
@@ -235,6 +236,16 @@ def test_options_under_other_names(loaded: Any) -> None:
     assert [text[:2] for text in texts(prefix=(5, 6))] == [[5, 6]] * len(asked)
 
 
+def test_a_source_of_end_tokens_alone_is_a_source(loaded: Any) -> None:
+    """An empty text is often such a source; CTranslate2 would give an empty text back without asking the model."""
+    _, network = loaded(CASES[0])
+    engine = engine_of(network, 36, 0)
+    for ids in ((0,), (0, 0)):
+        options = Generation(max_new_tokens=LENGTH)
+        [[text]] = engine.write([Prompt(ids)], options)
+        assert text.ids == next(write(network, [Prompt(ids)], options, engine.usage))[0].ids != ()
+
+
 def test_a_prefix_begins_every_text_and_counts_as_written(loaded: Any) -> None:
     """What follows is what follows those tokens anyway."""
     for name in ("MarianMT: translation", "GPT-2: language model"):
@@ -250,23 +261,58 @@ def test_a_prefix_begins_every_text_and_counts_as_written(loaded: Any) -> None:
             assert tuple(token.id for token in streamed) == text
 
 
-def test_stop_strings_end_a_text(loaded: Any) -> None:
+def test_stop_strings_end_a_text_where_the_native_search_ends_it(loaded: Any) -> None:
     case = CASES[0]
     _, network = loaded(case)
-    engine, prompt = engine_of(network, 36), Prompt((4, 5, 6))
+    engine, asked = engine_of(network, 36), [Prompt(tuple(ids)) for ids in prompts()]
 
-    def decode(ids: Any) -> str:
+    def decode(ids: Sequence[int]) -> str:
         return "".join(f"<{i}>" for i in ids)
 
-    [[plain]] = engine.write([prompt], Generation(max_new_tokens=LENGTH))
-    stop = f"{plain.ids[2]}>"
-    options = Generation(max_new_tokens=LENGTH, stop=(stop,))
-    [[stopped]] = engine.write([prompt], options, decode)
-    assert stopped.ended == "stop"
-    assert stopped.ids == plain.ids[: plain.ids.index(plain.ids[2]) + 1]
-    assert tuple(token.id for token in engine.stream(prompt, options, decode)) == stopped.ids
-    with pytest.raises(InputError, match="need a tokenizer"):
-        list(engine.write([prompt], options))
+    plain = [texts[0].ids for texts in engine.write(asked, Generation(max_new_tokens=LENGTH))]
+    stops = (f"{plain[0][2]}>", f"><{plain[1][-1]}")
+    options = Generation(max_new_tokens=LENGTH, stop=stops)
+    found = list(engine.write(asked, options, decode))
+    native = list(write(network, asked, options, engine.usage, decode))
+    assert {texts[0].ended for texts in found} == {"stop", "length"}
+    for mine, theirs, prompt in zip(found, native, asked, strict=True):
+        assert (mine[0].ids, mine[0].text, mine[0].ended) == (theirs[0].ids, theirs[0].text, theirs[0].ended)
+        assert tuple(token.id for token in engine.stream(prompt, options, decode)) == mine[0].ids
+
+
+@pytest.mark.parametrize("case", WRITERS, ids=lambda case: case.name)
+def test_random_options_give_the_native_texts_where_nothing_is_said_to_differ(case: Case, loaded: Any) -> None:
+    theirs, network = loaded(case)
+    usage = Usage(start=start_of(case), end=(common_end(theirs, case),), never=(36,), beams=2)
+    engine = CTranslate2(network, usage, threads=1)
+    generator, tried = torch.Generator().manual_seed(5), 0
+    choose = lambda *values: values[int(torch.randint(len(values), (), generator=generator))]  # noqa: E731
+    for seed in range(30):
+        options = Generation(
+            max_new_tokens=choose(3, LENGTH),
+            min_new_tokens=choose(0, 0, 3),
+            beams=choose(1, 1, 3, None),
+            early_stopping=choose(True, False),
+            length_penalty=choose(1.0, 0.5, 0.0),
+            no_repeat_ngram=choose(0, 0, 2),
+            repetition_penalty=choose(1.0, 1.0, 1.3),
+            prefix=choose((), (), (5, 6)),
+            ban=choose((), ((7,), (8, 9))),
+            stop_ids=choose((), (10,)),
+            batch_tokens=choose(10, 2048),
+        )
+        if differs(options, usage, network) is not None:
+            continue
+        if options.beams != 1 and options.length_penalty == 0.0:
+            options = replace(options, length_penalty=1.0)
+        tried += 1
+        asked = [Prompt(tuple(ids)) for ids in prompts(seed)]
+        native = [
+            [(text.ids, text.ended, text.end) for text in texts] for texts in write(network, asked, options, usage)
+        ]
+        found = [[(text.ids, text.ended, text.end) for text in texts] for texts in engine.write(asked, options)]
+        assert found == native, options
+    assert tried >= 5
 
 
 def test_sampling_follows_the_probabilities(loaded: Any) -> None:
@@ -321,22 +367,22 @@ def test_what_it_refuses(loaded: Any) -> None:
     for engine, options in lacking:
         with pytest.raises(InputError, match="CTranslate2 has no .*; the native engine can"):
             list(engine.write([Prompt((3,))], Generation(max_new_tokens=2, **options)))
-        assert refused(Generation(**options), engine.usage, engine.network)
+        assert differs(Generation(**options), engine.usage, engine.network)
     wrong: list[tuple[CTranslate2, tuple[int, ...], dict[str, Any], str]] = [
-        (translator, (37,), {}, "token id 37 is outside this model's 37"),
-        (translator, (), {}, "a prompt has no tokens"),
-        (translator, (3,), {"n_best": 3, "beams": 2}, "n_best=3 texts need as many beams, not 2"),
-        (translator, (3,), {"beams": 30}, "beams=30: .* vocabulary of 37"),
-        (translator, (3,), {"sample": True, "beams": 2}, "contradict"),
-        (translator, (3,), {"prefix": (1, 2, 3)}, "prefix of 3 tokens leaves none of max_new_tokens=3"),
-        (translator, (3,), {"ban": ((40,),)}, "token 40"),
-        (translator, (3,) * 3000, {}, "only 2048 positions"),
-        (generator, (3,) * 12, {}, "max_new_tokens=3 after 12 tokens is more than this model's 13 positions"),
-        (generator, (3,) * 14, {}, "14 tokens, but this model has only 13 positions"),
+        (translator, (37,), {}, "the id 37, which is outside this model's vocabulary of 37"),
+        (translator, (), {}, "has no tokens"),
+        (translator, (3,), {"n_best": 3, "beams": 2}, "n_best=3 texts are more than beams=2"),
+        (translator, (3,), {"beams": 30}, "beams=30 is too wide for a vocabulary of 37"),
+        (translator, (3,), {"sample": True, "beams": 2}, "choose one of the two"),
+        (translator, (3,), {"prefix": (1, 2, 3)}, "the prefix has 3 tokens"),
+        (translator, (3,), {"ban": ((40,),)}, "the id 40"),
+        (translator, (3,) * 3000, {}, "3000 tokens, more than 2048 positions; the native engine can take it"),
+        (translator, (3,), {"max_new_tokens": 3000}, "max_new_tokens=3000 is more than 2048 positions"),
+        (generator, (3,) * 14, {}, "14 tokens, but this model learned only 13 positions"),
     ]
     for engine, ids, options, message in wrong:
-        with pytest.raises(InputError, match=message):
-            list(engine.write([Prompt(ids)], Generation(max_new_tokens=3, **options)))
+        with pytest.raises((InputError, ConfigError), match=message):
+            list(engine.write([Prompt(ids)], Generation(**{"max_new_tokens": 3} | options)))
     with pytest.raises(InputError, match="only one text can be streamed"):
         list(translator.stream(Prompt((3,)), Generation(beams=2)))
 
@@ -392,11 +438,12 @@ def test_without_the_library_a_sentence_says_how_to_get_it(monkeypatch: pytest.M
         CTranslate2(cutaway.build(shrunk("gpt2")))
 
 
-def test_where_the_texts_may_differ() -> None:
+def test_where_the_texts_may_differ(loaded: Any) -> None:
+    _, network = loaded(CASES[0])
     usage = Usage(start=36, end=(0,), never=(36,))
 
     def reason(**options: Any) -> str | None:
-        return differs(Generation(**options), usage)
+        return differs(Generation(**options), usage, network)
 
     assert reason() is None
     assert reason(beams=4, early_stopping=True) is None

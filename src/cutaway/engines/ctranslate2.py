@@ -16,10 +16,13 @@ import torch
 from torch import Tensor
 
 from cutaway.decoding.generation import Generation, Prompt, Token, Written
+from cutaway.decoding.plan import Asked, Plan
+from cutaway.decoding.stops import Stop, find_stop, n_safe
+from cutaway.decoding.texts import finished, stopped
 from cutaway.engines.ctranslate2_files import opened
-from cutaway.engines.ctranslate2_options import LONGEST, Call, arguments, beams_of
+from cutaway.engines.ctranslate2_options import NATIVE, arguments
 from cutaway.engines.ctranslate2_spec import library, places
-from cutaway.engines.engine import Decode, Engine, Precision
+from cutaway.engines.engine import Decode, Engine, EngineName, Precision
 from cutaway.errors import InputError
 from cutaway.models.network import Network
 from cutaway.models.transformer import Transformer
@@ -31,7 +34,7 @@ WINDOW = 16  # batches whose texts are sorted by length together
 class CTranslate2(Engine):
     """`write` tells the score of a text, but not of each token (their logprob is nan); `stream` tells both."""
 
-    name = "ctranslate2"
+    name: EngineName = "ctranslate2"
 
     def __init__(
         self,
@@ -47,7 +50,7 @@ class CTranslate2(Engine):
 
         `workers` batches are computed at a time, with `threads` each; None: all cores.
         """
-        self.network, self.usage, self.precision = network, usage or Usage(), precision
+        self.network, self.usage, self.precision = network.eval(), usage or Usage(), precision
         supported = library().get_supported_compute_types("cpu")
         if precision not in supported:
             raise InputError(
@@ -63,134 +66,115 @@ class CTranslate2(Engine):
             make = getattr(library(), kind)
             return make(str(folder), compute_type=compute, inter_threads=workers, intra_threads=threads)
 
-        self.model = opened(network, self.usage, "int8" if precision == "int8" else "float32", keep, load)
+        # Its ends are said with each call. A model that knows one gives nothing for a source of ends alone, unasked.
+        start = Usage(start=self.usage.start)
+        self.model = opened(network, start, "int8" if precision == "int8" else "float32", keep, load)
         assert isinstance(network, Transformer)
         self.encoder, self.decoder, self.last = network.config.encoder, network.config.decoder, network.config.last
-        self.words = [str(i) for i in range(self.last.vocabulary or 0)]
-        self.tokens = [Token(i, math.nan) for i in range(len(self.words))]
+        self.tokens = [Token(i, math.nan) for i in range(self.last.vocabulary or 0)]
 
     # Writing
 
     def write(
         self, prompts: Iterable[Prompt], generation: Generation, decode: Decode | None = None
     ) -> Iterator[list[Written]]:
-        self._check_writes()
-        call = arguments(generation, self.usage, self.network)
-        for window in _windows(prompts, WINDOW * generation.batch_tokens):
-            yield from self._write(window, generation, call, decode)
+        plan = Plan(self.network, generation, self.usage, decode)
+        return self._written(plan, prompts, arguments(plan))
 
-    def _write(
-        self, window: Sequence[Prompt], generation: Generation, call: Call, decode: Decode | None
-    ) -> list[list[Written]]:
+    def _written(self, plan: Plan, prompts: Iterable[Prompt], options: dict[str, Any]) -> Iterator[list[Written]]:
+        asked = (self._ask(plan, i, prompt) for i, prompt in enumerate(prompts))
+        for window in _windows(asked, WINDOW * plan.options.batch_tokens):
+            yield from self._write(plan, window, options)
+
+    def _ask(self, plan: Plan, index: int, prompt: Prompt) -> Asked:
+        asked = plan.ask(index, prompt)
+        stack, n = (self.encoder, len(asked.ids)) if self.encoder is not None else (self.decoder, 0)
+        assert stack is not None
+        if n > places(stack):
+            raise InputError(f"prompt {index} has {n} tokens, more than {places(stack)} positions; {NATIVE} take it")
+        return asked
+
+    def _write(self, plan: Plan, window: Sequence[Asked], options: dict[str, Any]) -> list[list[Written]]:
         """One call for all texts that may become equally long; CTranslate2 sorts them by length and cuts batches.
 
         It forces what a prompt has more than the shortest of its batch. Two ways in which that goes wrong are kept out:
         beside a prompt of one token it gives the others' prompts back as text, and a beam search that begins so does
         not end at once, even if that were best.
         """
-        beams = beams_of(generation, self.usage)
         alike: dict[tuple[int, int], list[int]] = {}
-        for i, prompt in enumerate(window):
-            n = 0 if self.encoder is not None else len(prompt.ids) if beams > 1 else min(len(prompt.ids), 2)
-            alike.setdefault((self._room(prompt, generation), n), []).append(i)
+        for i, asked in enumerate(window):
+            n = 0 if self.encoder is not None else len(asked.ids) if plan.beams > 1 else min(len(asked.ids), 2)
+            alike.setdefault((plan.room(asked), n), []).append(i)
         found: dict[int, list[Written]] = {}
-        for (limit, _), rows in alike.items():
+        for (room, _), rows in alike.items():
             prompts = [window[i] for i in rows]
-            results = self._call(prompts, generation, limit, call)(
-                max_batch_size=max(generation.batch_tokens, *(len(prompt.ids) for prompt in prompts)),
+            results = self._call(plan, prompts, room, options)(
+                max_batch_size=max(plan.options.batch_tokens, *(len(asked.ids) for asked in prompts)),
                 batch_type="tokens",
             )
             for i, result in zip(rows, results, strict=True):
-                found[i] = self._told(result, generation, call, decode)
+                found[i] = self._told(plan, result)
         return [found[i] for i in range(len(window))]
 
     def _call(
-        self, prompts: Sequence[Prompt], generation: Generation, limit: int, call: Call
+        self, plan: Plan, prompts: Sequence[Asked], room: int, options: dict[str, Any]
     ) -> Callable[..., Sequence[Any]]:
         """translate_batch or generate_batch with everything but how to batch and whether to wait."""
-        words, prefix = self.words, [self.words[i] for i in generation.prefix]
-        least = min(generation.min_new_tokens, limit) if call.ends | call.stops else 0
+        prefix = [str(i) for i in plan.options.prefix]
+        least = min(plan.options.min_new_tokens, room) if plan.ends else 0
         if self.encoder is not None:
-            source = [[str(i) for i in prompt.ids] for prompt in prompts]
-            options = call.options | {"max_decoding_length": limit, "min_decoding_length": least, "max_input_length": 0}
+            assert self.decoder is not None
+            if room > places(self.decoder):
+                raise InputError(f"max_new_tokens={room} is more than {places(self.decoder)} positions; {NATIVE} do it")
+            source = [[str(i) for i in asked.ids] for asked in prompts]
+            lengths = {"max_decoding_length": room, "min_decoding_length": least, "max_input_length": 0}  # 0: no limit
             given = [prefix] * len(source) if prefix else None
-            return lambda **how: self.model.translate_batch(source, given, **options, **how)
-        begun = [[words[i] for i in prompt.ids] + prefix for prompt in prompts]
-        options = call.options | {
-            "max_length": limit - len(prefix),
-            "min_length": max(0, least - len(prefix)),
-            "include_prompt_in_result": False,
-        }
-        return lambda **how: self.model.generate_batch(begun, **options, **how)
+            return lambda **how: self.model.translate_batch(source, given, **options, **lengths, **how)
+        begun = [[str(i) for i in asked.ids] + prefix for asked in prompts]
+        rest = {"max_length": room - len(prefix), "min_length": max(0, least - len(prefix))}
+        return lambda **how: self.model.generate_batch(begun, include_prompt_in_result=False, **options, **rest, **how)
 
-    def _told(self, result: Any, generation: Generation, call: Call, decode: Decode | None) -> list[Written]:
+    def _told(self, plan: Plan, result: Any) -> list[Written]:
         """A result of CTranslate2's as our records."""
         if self.encoder is not None:
             texts = [[int(word) for word in words] for words in result.hypotheses]
         else:
-            texts = [[*generation.prefix, *ids] for ids in result.sequences_ids]
-        return [
-            self._text(ids, score, call, generation, decode) for ids, score in zip(texts, result.scores, strict=True)
-        ]
-
-    def _text(self, ids: list[int], score: float, call: Call, generation: Generation, decode: Decode | None) -> Written:
-        end = ids[-1] if ids and (ids[-1] in call.ends or ids[-1] in call.stops) else None
-        if end is not None:
-            ids = ids[:-1]
-        if generation.stop:
-            cut = _stopped(ids, generation.stop, decode)
-            if cut is not None:
-                return Written(tuple(self.tokens[i] for i in ids[:cut]), score, "stop")
-        tokens = tuple(self.tokens[i] for i in ids)
-        if end is None:
-            return Written(tokens, score, "length")
-        return Written(tokens, score, "end" if end in call.ends else "stop", end)
+            texts = [[*plan.options.prefix, *ids] for ids in result.sequences_ids]
+        told = []
+        for ids, score in zip(texts, result.scores or [math.nan] * len(texts), strict=True):
+            written = finished(tuple(self.tokens[i] for i in ids), score, plan.ends, plan.usage.end)
+            if plan.options.stop and plan.decode is not None:
+                stop = _first_stop(written.ids, plan.options.stop, plan.decode)
+                written = written if stop is None else stopped(written, stop)
+            told.append(written)
+        return told
 
     def stream(self, prompt: Prompt, generation: Generation, decode: Decode | None = None) -> Iterator[Token]:
-        self._check_writes()
-        call = arguments(generation, self.usage, self.network)
-        if beams_of(generation, self.usage) > 1 or generation.n_best > 1:
+        plan = Plan(self.network, generation, self.usage, decode)
+        options = arguments(plan) | {"return_scores": True}
+        if plan.beams > 1 or generation.n_best > 1:
             raise InputError("only one text can be streamed, by greedy search or sampling; ask for beams=1, n_best=1")
-        ask = self._call([prompt], generation, self._room(prompt, generation), call)
-        if self.encoder is None:
-            yield from (self.tokens[i] for i in generation.prefix)
-        ids: list[int] = []
+        asked = self._ask(plan, 0, prompt)
+        return self._streamed(plan, self._call(plan, [asked], plan.room(asked), options))
+
+    def _streamed(self, plan: Plan, ask: Callable[..., Sequence[Any]]) -> Iterator[Token]:
+        """Tokens that may be the beginning of a stop string wait until it is known."""
+        tokens = [self.tokens[i] for i in plan.options.prefix] if self.encoder is None else []
+        stops, decode, given = plan.options.stop, plan.decode, 0
         for step in _steps(ask):
-            if step.token_id in call.ends or step.token_id in call.stops:
-                return
-            ids.append(step.token_id)
-            yield Token(step.token_id, step.log_prob)
-            if generation.stop and _stopped(ids, generation.stop, decode) is not None:
-                return
-
-    def _check_writes(self) -> None:
-        if self.decoder is None:
-            raise InputError("this model has no decoder, so it writes nothing; read() its inputs")
-
-    def _room(self, prompt: Prompt, generation: Generation) -> int:
-        """How many tokens may be written after this prompt, which must fit the model."""
-        assert self.decoder is not None
-        ids = prompt.ids
-        stack = self.decoder if self.encoder is None else self.encoder
-        if not ids:
-            raise InputError("a prompt has no tokens; give at least one (a start or end symbol)")
-        if min(ids) < 0 or max(ids) >= (stack.vocabulary or 0):
-            wrong = next(i for i in ids if not 0 <= i < (stack.vocabulary or 0))
-            raise InputError(f"token id {wrong} is outside this model's {stack.vocabulary}")
-        if len(ids) > places(stack):
-            raise InputError(f"{len(ids)} tokens, but this model has only {places(stack)} positions in CTranslate2")
-        used = 1 if self.encoder is not None else len(ids)  # the start token, or the prompt
-        room = places(self.decoder) - used + 1  # the last token is written, but never read
-        longest = generation.max_new_tokens
-        if longest is None:
-            longest = LONGEST if self.usage.max_length is None else max(1, self.usage.max_length - used)
-            longest = min(longest, room)
-        if longest > room or room < 1:
-            most = places(self.decoder)
-            raise InputError(f"max_new_tokens={longest} after {used} tokens is more than this model's {most} positions")
-        if len(generation.prefix) >= longest:
-            raise InputError(f"a prefix of {len(generation.prefix)} tokens leaves none of max_new_tokens={longest}")
-        return longest
+            if step.token_id in plan.ends:
+                break
+            tokens.append(Token(step.token_id, step.log_prob))
+            n = len(tokens)
+            if stops and decode is not None:
+                ids = [token.id for token in tokens]
+                if (stop := find_stop(ids, stops, decode)) is not None:
+                    yield from tokens[given : stop.n_tokens]
+                    return
+                n = n_safe(ids, stops, decode)
+            yield from tokens[given:n]
+            given = max(given, n)
+        yield from tokens[given:]
 
     # Reading
 
@@ -238,13 +222,13 @@ def _rows(ids: Tensor, real: Tensor) -> list[list[int]]:
     return [row[keep].tolist() for row, keep in zip(ids, real, strict=True)]
 
 
-def _windows(prompts: Iterable[Prompt], n_tokens: int) -> Iterator[list[Prompt]]:
+def _windows(prompts: Iterable[Asked], n_tokens: int) -> Iterator[list[Asked]]:
     """As many prompts at a time as have about `n_tokens` tokens."""
-    window: list[Prompt] = []
+    window: list[Asked] = []
     held = 0
-    for prompt in prompts:
-        window.append(prompt)
-        held += len(prompt.ids)
+    for asked in prompts:
+        window.append(asked)
+        held += len(asked.ids)
         if held >= n_tokens:
             yield window
             window, held = [], 0
@@ -252,22 +236,11 @@ def _windows(prompts: Iterable[Prompt], n_tokens: int) -> Iterator[list[Prompt]]
         yield window
 
 
-def _stopped(ids: Sequence[int], stops: Sequence[str], decode: Decode | None) -> int | None:
-    """After how many tokens the first of the stop strings is there; None if none is."""
-    if decode is None:
-        raise InputError("stop strings need a tokenizer: give decode, or stop at ids (stop_ids)")
-
-    def has_stop(n: int) -> bool:
-        text = decode(ids[:n])
-        return any(stop in text for stop in stops)
-
-    if not has_stop(len(ids)):
+def _first_stop(ids: Sequence[int], stops: Sequence[str], decode: Decode) -> Stop | None:
+    """The first stop string in a whole text; the tokens up to it are what a search would have stopped at."""
+    if not any(stop in decode(ids) for stop in stops):
         return None
-    low, high = 1, len(ids)  # it stays once it is there
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if has_stop(middle) else (middle + 1, high)
-    return low
+    return next(found for n in range(1, len(ids) + 1) if (found := find_stop(ids[:n], stops, decode)) is not None)
 
 
 def _steps(ask: Callable[..., Sequence[Any]]) -> Iterator[Any]:

@@ -51,6 +51,7 @@ GATED: tuple[Row, ...] = (
 ACTIVATIONS: dict[Activation, str] = {
     "relu": "RELU", "gelu": "GELU", "gelu_tanh": "GELUTanh", "silu": "SWISH", "tanh": "Tanh",
 }  # fmt: skip
+NO_TOKEN = "none"
 PLACES = 2048  # rows of a sinusoidal table, at least: theirs has another formula, so ours is written out
 
 
@@ -100,9 +101,9 @@ def to_spec(network: Network, usage: Usage) -> Any:
         one = specs.TransformerDecoderModelSpec if encoder is None else specs.TransformerEncoderModelSpec
         spec = one(decoder if encoder is None else encoder)
         spec.register_vocabulary(names(network.config.last))
-    # Which tokens end a text is said with each call, and no text has an unknown token: these only have to exist.
-    spec.config.unk_token = spec.config.bos_token = "0"
-    spec.config.eos_token = str(usage.end[0] if usage.end else 0)
+    # No text has an unknown token: it only has to exist. The end is for callers who do not say it with each call.
+    spec.config.unk_token, spec.config.bos_token = "0", NO_TOKEN
+    spec.config.eos_token = str(usage.end[0]) if usage.end else NO_TOKEN
     spec.config.layer_norm_epsilon = network.config.last.norm_epsilon
     return spec
 
