@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from cutaway.decoding.generation import Generation, Prompt, Written
 from cutaway.decoding.search import write
@@ -84,3 +85,23 @@ def test_same_tokens(peer: Peer, number: int) -> None:
         if generation.beams > 1:
             # Sums of up to 10 log-probabilities of about -5 in float32.
             assert [text.score for text in texts] == pytest.approx(theirs.sequences_scores.tolist(), abs=1e-4, rel=1e-5)
+
+
+def test_a_forced_prefix_is_a_longer_beginning(peer: Peer) -> None:
+    """Without length normalisation (which counts the prefix here, and not there) the texts are theirs."""
+    usage, r = peer.ours.usage, random.Random(0)
+    words = [token for token in range(3, V - 1) if token not in usage.end]
+    for beams in (1, 3):
+        prefix, ids = (r.choice(words), r.choice(words)), [r.choice(words) for _ in range(4)]
+        generation = Generation(beams=beams, prefix=prefix, max_new_tokens=9, length_penalty=0.0)
+        [[text]] = write(peer.ours.network, [Prompt(tuple(ids))], generation, usage)
+        options: dict[str, Any] = {"num_beams": beams, "max_new_tokens": 7, "do_sample": False}
+        if beams > 1:
+            options["length_penalty"] = 0.0
+        if peer.reads:
+            theirs = peer.generate(ids, decoder_input_ids=torch.tensor([[usage.start, *prefix]]), **options)
+            found = theirs.sequences[0, 1:].tolist()
+        else:
+            theirs = peer.generate([*ids, *prefix], **options)
+            found = theirs.sequences[0, len(ids) :].tolist()
+        assert with_end(text) == found[: len(with_end(text))]
