@@ -77,6 +77,8 @@ def test_same_tokens(peer: Peer, number: int) -> None:
         theirs = peer.generate(ids, **options)
         begun = 1 if peer.reads else len(ids)
         found = [sequence[begun:].tolist() for sequence in theirs.sequences]
+        if generation.beams > 1:  # where a last token is forced there may be fewer; they fill up with impossible ones
+            found = [row for row, score in zip(found, theirs.sequences_scores, strict=True) if score > -1e8]
         assert [with_end(text) for text in texts] == [
             row[: len(with_end(text))] for row, text in zip(found, texts, strict=True)
         ]
@@ -84,7 +86,9 @@ def test_same_tokens(peer: Peer, number: int) -> None:
         assert padding <= {usage.pad, *usage.end}
         if generation.beams > 1:
             # Sums of up to 10 log-probabilities of about -5 in float32.
-            assert [text.score for text in texts] == pytest.approx(theirs.sequences_scores.tolist(), abs=1e-4, rel=1e-5)
+            assert [text.score for text in texts] == pytest.approx(
+                theirs.sequences_scores.tolist()[: len(texts)], abs=1e-4, rel=1e-5
+            )
 
 
 def test_a_forced_prefix_is_a_longer_beginning(peer: Peer) -> None:

@@ -86,9 +86,7 @@ class Sampling:
             each_R = torch.arange(len(chosen_R), device=chosen_R.device)
             rows.append([chosen_R, told.logprobs(each_R, chosen_R), *told.others])
         ids, ends = chosen_R.tolist(), self.plan.ends
-        self.ended = {
-            text: None for text, (token, full) in enumerate(zip(ids, last, strict=True)) if full or token in ends
-        }
+        self.ended = {text: None for text, token in enumerate(ids) if last[text] or token in ends}
         if options.stop:
             self._look_for_stops(ids)
 
