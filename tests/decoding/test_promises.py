@@ -56,7 +56,7 @@ def test_nothing_but_the_prompt_decides(name: str, wish: str, monkeypatch: pytes
     asked = prompts(network, 7)
     together = list(write(network, asked, generation, usage))
     assert [len(texts) for texts in together] == [generation.n_best] * len(asked)
-    monkeypatch.setattr(batches, "REFILL", 1000)  # whenever a place is free
+    monkeypatch.setattr(batches, "LOW", 1.0)  # whenever a place is free
     few = replace(generation, batch_tokens=4 * SHORTEST * (generation.beams or 1))
     same(list(write(network, asked, few, usage)), together)
     same(list(write(network, asked, replace(few, cached=False), usage)), together)
