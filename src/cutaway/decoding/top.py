@@ -37,7 +37,7 @@ def log_total(logits_RV: Tensor) -> Tensor:
     """
     n_rows = max(1, NEAR // logits_RV.shape[1])
     if n_rows < len(logits_RV) and logits_RV.device.type == "cpu":
-        return torch.cat([log_total(rows) for rows in logits_RV.split(n_rows)])
+        return torch.cat([log_total(logits_RV[i : i + n_rows]) for i in range(0, len(logits_RV), n_rows)])
     highest_R1 = logits_RV.amax(-1, keepdim=True)
     return (logits_RV - highest_R1).exp_().sum(-1, keepdim=True).log_() + highest_R1
 
