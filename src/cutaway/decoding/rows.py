@@ -152,6 +152,8 @@ class Rows:
 
     def reorder(self, rows: Tensor) -> None:
         """Rows go to other rows of their text: row i becomes what row rows[i] was."""
+        if len(rows) == self.n_texts * self.width and torch.equal(rows, torch.arange(len(rows), device=rows.device)):
+            return
         self.tracks.select(rows)
         if self.cache is not None:
             self.cache.reorder(rows)

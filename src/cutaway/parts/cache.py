@@ -76,6 +76,7 @@ class KeyValues:
         self.rows = 0
         self.keys: Tensor | None = None
         self.values: Tensor | None = None
+        self._spare: tuple[Tensor | None, Tensor | None] = (None, None)
 
     @property
     def all(self) -> tuple[Tensor, Tensor] | None:
@@ -112,16 +113,24 @@ class KeyValues:
 
     def select(self, rows: Tensor) -> None:
         """Keeps these batch rows, in this order, repeats allowed."""
-        if self.keys is not None and self.values is not None:
-            self.keys, self.values = (self._selected(each, rows) for each in (self.keys, self.values))
-            self.rows = len(rows)
+        if self.keys is None or self.values is None:
+            return
+        spare_keys, spare_values = self._spare
+        keys, values = self._selected(self.keys, rows, spare_keys), self._selected(self.values, rows, spare_values)
+        self._spare = self.keys, self.values  # a beam search comes back at every step: two buffers take turns
+        self.keys, self.values, self.rows = keys, values, len(rows)
 
-    def _selected(self, buffer: Tensor, rows: Tensor) -> Tensor:
+    def _selected(self, buffer: Tensor, rows: Tensor, spare: Tensor | None) -> Tensor:
         """Only what is filled is copied, not the room that is yet to be."""
-        _, G, room, K = buffer.shape
-        chosen = buffer.new_empty(len(rows), G, room, K)
-        chosen[:, :, : self.length] = buffer[: self.rows, :, : self.length][rows]
-        return chosen
+        filled = buffer[: self.rows, :, : self.length]
+        if torch.is_grad_enabled() and buffer.requires_grad:
+            return filled[rows]
+        n_rows, (_, G, room, K) = len(rows), buffer.shape
+        if spare is None or spare.shape[0] < n_rows or spare.shape[1:] != buffer.shape[1:]:
+            spare = buffer.new_empty(n_rows, G, room, K)
+        spare = _writable(spare)
+        torch.index_select(filled, 0, rows, out=spare[:n_rows, :, : self.length])
+        return spare
 
     def move(self, here: Tensor, there: Tensor, n_rows: int) -> None:
         """Row here[i] becomes what row there[i] was, then the first `n_rows` stay: how finished rows leave."""
