@@ -3,7 +3,9 @@
 import json
 import shutil
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
+from types import MethodType
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -20,9 +22,30 @@ from cutaway.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from cutaway.engines.engine import Engine
+    from cutaway.tasks.answer import answer as _answer
+    from cutaway.tasks.chat import chat as _chat
+    from cutaway.tasks.classify import classify as _classify
+    from cutaway.tasks.complete import complete as _complete
+    from cutaway.tasks.embed import embed as _embed
+    from cutaway.tasks.fill import fill as _fill
+    from cutaway.tasks.recognize import recognize as _recognize
+    from cutaway.tasks.search import search as _search
+    from cutaway.tasks.summarize import summarize as _summarize
+    from cutaway.tasks.translate import translate as _translate
 
 Format = Literal["cutaway", "huggingface"]
 PAPERS = ("README.md", "LICENSE", "LICENSE.md", "LICENSE.txt")
+
+
+class Task:
+    """A task as a method: `model.fill(text)` is `fill(model, text)` of tasks/fill.py, imported when it is asked for."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __get__(self, model: "Model | None", owner: type) -> Any:
+        function = getattr(import_module(f"cutaway.tasks.{self.name}"), self.name)
+        return function if model is None else MethodType(function, model)
 
 
 @dataclass
@@ -41,6 +64,29 @@ class Model:
     report: huggingface.Report = field(default_factory=huggingface.Report)
     folder: Path | None = None  # where it was loaded from
     engines: dict[Any, "Engine"] = field(default_factory=dict, repr=False, compare=False)  # made when asked for
+
+    if TYPE_CHECKING:  # types and overloads are those of the functions
+        answer = _answer
+        chat = _chat
+        classify = _classify
+        complete = _complete
+        embed = _embed
+        fill = _fill
+        recognize = _recognize
+        search = _search
+        summarize = _summarize
+        translate = _translate
+    else:
+        answer = Task("answer")
+        chat = Task("chat")
+        classify = Task("classify")
+        complete = Task("complete")
+        embed = Task("embed")
+        fill = Task("fill")
+        recognize = Task("recognize")
+        search = Task("search")
+        summarize = Task("summarize")
+        translate = Task("translate")
 
     @property
     def config(self) -> Config:

@@ -1,30 +1,49 @@
 """The models that the documentation names, tiny and on this disk: a cache of the hub as huggingface_hub lays it out."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
+from PIL import Image
 from safetensors.torch import load_file
 
 import cutaway
 from cutaway.model import Model
-from cutaway.models.config import MaskedLanguageModel, TransformerConfig
+from cutaway.models.config import (
+    AnswerSpan,
+    Classifier,
+    Head,
+    MaskedLanguageModel,
+    SentenceVector,
+    TransformerConfig,
+)
 from cutaway.models.usage import Usage
 from cutaway.text.train import train_tokenizer
 from tests.families import shrunk
 
 TEXTS = ["The cat sat on the mat.", "Le chat est assis sur le tapis.", "A dog ate the cat's hat."] * 3
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
+TASKS = {
+    "summarization": {"prefix": "summarize: ", "num_beams": 4, "max_length": 20},
+    "translation_en_to_de": {"prefix": "translate English to German: ", "max_length": 20},
+    "translation_en_to_fr": {"prefix": "translate English to French: ", "max_length": 20},
+}
+TEMPLATE = "{% for m in messages %}<{{ m.role }}>{{ m.content }}\n{% endfor %}<assistant>"
+LONGER: dict[str, dict[str, object]] = {half: {"max_positions": 64} for half in ("encoder", "decoder")}
 
 
 def translator() -> Model:
     """As MarianMT has it: sines before cosines, tables shared."""
     positions = {"positions": "sinusoidal_halves", "max_positions": 64}
-    return _model("transformer-tiny", {"encoder": positions, "decoder": positions})
+    return _model("transformer-tiny", {"encoder": positions, "decoder": positions}, max_length=20)
 
 
-def _model(name: str, changes: dict[str, dict[str, object]] | None = None) -> Model:
-    tokenizer = train_tokenizer(TEXTS, kind="bpe", vocabulary=300)
+def _model(
+    name: str, changes: dict[str, dict[str, object]] | None = None, head: Head | None = None, **usage: Any
+) -> Model:
+    tokenizer = train_tokenizer(TEXTS, kind="bpe", vocabulary=300, special={"classify": "<cls>"})
     config = shrunk(name)
     assert isinstance(config, TransformerConfig)
     halves = {
@@ -32,29 +51,62 @@ def _model(name: str, changes: dict[str, dict[str, object]] | None = None) -> Mo
         for half in ("encoder", "decoder")
         if (stack := getattr(config, half)) is not None
     }
-    config = replace(config, **halves, head=MaskedLanguageModel() if name.startswith("bert") else config.head)
-    return Model(cutaway.build(config), tokenizer, Usage(start=2, end=(3,), pad=0))
+    config = replace(config, **halves, head=head or config.head)
+    return Model(cutaway.build(config), tokenizer, Usage(start=2, end=(3,), pad=0, **usage))
+
+
+def _chatty() -> Model:
+    model = _model("llama-15m", LONGER)
+    assert model.tokenizer is not None
+    model.tokenizer.chat_template = TEMPLATE
+    return model
 
 
 def lay_out(cache: Path) -> None:
     """models--owner--name/{refs/main, snapshots/<commit>/files}"""
     models = {
-        "openai-community/gpt2": _model("gpt2"),
-        "google-bert/bert-base-uncased": _model("bert-tiny"),
+        "openai-community/gpt2": _model("gpt2", LONGER),
+        "Qwen/Qwen2-0.5B-Instruct": _chatty(),
+        "google-t5/t5-small": _model("t5-small"),
+        "google-bert/bert-base-uncased": _model("bert-tiny", LONGER, MaskedLanguageModel()),
+        "distilbert/distilbert-base-uncased-finetuned-sst-2-english": _model(
+            "bert-tiny", LONGER, Classifier(n_classes=2, hidden="tanh"), labels=("NEGATIVE", "POSITIVE")
+        ),
+        "distilbert/distilbert-base-cased-distilled-squad": _model("bert-tiny", LONGER, AnswerSpan()),
+        "sentence-transformers/all-MiniLM-L6-v2": _model("bert-tiny", LONGER, SentenceVector(normalized=True)),
         "Helsinki-NLP/opus-mt-en-fr": translator(),
+        "google/vit-base-patch16-224": _recognizer(),
     }
     for name, model in models.items():
         place = cache / f"models--{name.replace('/', '--')}"
         (place / "refs").mkdir(parents=True)
         (place / "refs" / "main").write_text(COMMIT)
-        model.save(place / "snapshots" / COMMIT, format="huggingface")
+        folder = place / "snapshots" / COMMIT
+        model.save(folder, format="huggingface")
+        if name.startswith("google-t5"):
+            keys = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+            (folder / "config.json").write_text(json.dumps(keys | {"task_specific_params": TASKS}), encoding="utf-8")
+
+
+def _recognizer() -> Model:
+    labels = tuple(f"animal {number}" for number in range(11))
+    usage = Usage(labels=labels, image_mean=(0.5, 0.5, 0.5), image_std=(0.5, 0.5, 0.5))
+    return Model(cutaway.build(shrunk("vit-tiny")), None, usage)
 
 
 def furnish(folder: Path) -> None:
-    """The folders that the pages' commands name."""
+    """The folders and files that the pages' commands name."""
     translator().save(folder / "here")
     translator().save(folder / "there", format="huggingface")
     _model("gpt2").save(folder / "old", format="huggingface")
     tensors = load_file(folder / "old" / "model.safetensors")
     torch.save(tensors, folder / "old" / "pytorch_model.bin")
     (folder / "old" / "model.safetensors").unlink()
+    write_files(folder)
+
+
+def write_files(folder: Path) -> None:
+    """What the pages read."""
+    for name in ("lines.txt", "english.txt"):
+        (folder / name).write_text("".join(f"{text}\n" for text in TEXTS[:3]), encoding="utf-8")
+    Image.new("RGB", (20, 30), (200, 100, 50)).save(folder / "photo.png")

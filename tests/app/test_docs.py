@@ -12,7 +12,7 @@ import pytest
 
 from bench.parity import CASES
 from docs import families
-from tests.app.small_hub import furnish, lay_out
+from tests.app.small_hub import furnish, lay_out, write_files
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -37,6 +37,7 @@ def test_python_on_the_page_runs(
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(cache))
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     monkeypatch.chdir(tmp_path)
+    write_files(tmp_path)
     names: dict[str, object] = {}
     for code in blocks(page, "python"):
         exec(compile(code, str(page), "exec"), names)
@@ -48,7 +49,7 @@ def test_python_on_the_page_runs(
 
 def commands() -> list[str]:
     lines = [line for page in PAGES for block in blocks(page, "") for line in block.splitlines()]
-    return sorted({line.split("#")[0].strip() for line in lines if line.startswith("cutaway ")})
+    return sorted({line.split("#")[0].strip() for line in lines if line.startswith(("cutaway ", "cat "))})
 
 
 def test_there_are_commands_to_try() -> None:
@@ -58,9 +59,13 @@ def test_there_are_commands_to_try() -> None:
 @pytest.mark.parametrize("command", commands())
 def test_command_on_the_page_works(command: str, cache: Path, tmp_path: Path) -> None:
     furnish(tmp_path)
+    first, _, last = command.rpartition("| cutaway ")
+    typed = "Hello.\n" if command.startswith("cutaway chat") else ""
+    if first:  # cat english.txt | cutaway translate …
+        typed, command = (tmp_path / first.split()[1]).read_text(encoding="utf-8"), f"cutaway {last}"
     done = subprocess.run(
         [sys.executable, "-m", *shlex.split(command)],
-        input="", capture_output=True, encoding="utf-8", timeout=60, cwd=tmp_path,
+        input=typed, capture_output=True, encoding="utf-8", timeout=60, cwd=tmp_path,
         env=os.environ | {"HF_HUB_CACHE": str(cache), "HF_HUB_OFFLINE": "1"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

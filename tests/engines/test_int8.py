@@ -9,8 +9,7 @@ from torch.nn import functional as F
 
 import cutaway
 from cutaway.decoding.generation import Generation, Prompt
-from cutaway.engines import choose, int8, int8_files, kernels
-from cutaway.engines.attention import attend
+from cutaway.engines import choose, int8, int8_files, kernels, steps
 from cutaway.engines.int8 import Int8Linear, Quantizer, in_int8
 from cutaway.errors import ConfigError
 from cutaway.loading import load
@@ -19,6 +18,8 @@ from cutaway.models.usage import Usage
 from cutaway.parts.attention import fused
 from cutaway.parts.feedforward import ACTIVATIONS
 from cutaway.parts.masks import Bias
+from cutaway.parts.norms import RMSNorm
+from cutaway.parts.positions import rotary
 from tests.contract.test_promises import noisy
 from tests.families import FAMILIES, example_inputs, shrunk
 
@@ -90,10 +91,27 @@ def test_attention_of_the_kernels(T: int, heads: int, groups: int, width: int, s
     if biased:
         dense = torch.randn(B // serves, 1, 1, S, generator=generator)
         dense[0, ..., 3:] = -torch.inf
-    ours = attend(q, k, v, Bias(dense), 0.3, serves)
+    ours = steps.attend(kernels.kernels(), q, k, v, Bias(dense), 0.3, serves)
     wide = [each.repeat_interleave(serves, dim=0) for each in (k, v)]
     bias = Bias(None if dense is None else dense.repeat_interleave(serves, dim=0))
     torch.testing.assert_close(ours, fused(q, *wide, bias, 0.3), rtol=1e-5, atol=1e-6)  # float32, in another order
+
+
+@needs_compiler
+def test_rms_norm_of_the_kernels() -> None:
+    norm = RMSNorm(37, 1e-5)
+    nn.init.normal_(norm.weight)
+    x = torch.randn(3, 5, 37)
+    # float32, in another order
+    torch.testing.assert_close(steps.rms_norm(kernels.kernels(), norm, x), norm(x), rtol=1e-5, atol=1e-6)
+
+
+@needs_compiler
+@pytest.mark.parametrize("places", [torch.arange(5), torch.tensor([[0, 1, 2, 3, 4], [0, 0, 0, 1, 2]])])
+def test_rotation_of_the_kernels(places: torch.Tensor) -> None:
+    plain = rotary(places, 8)
+    x = torch.randn(2, 5, 3, 8).transpose(1, 2)
+    torch.testing.assert_close(steps.QuickRotation(kernels.kernels(), plain).turn(x), plain.turn(x))
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -194,3 +212,16 @@ def test_int8_writes_as_float32_does_on_a_decided_model(beams: int) -> None:
     ]
     same = [a == b for a, b in zip(*texts, strict=True)]
     assert sum(same) >= 2
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_weights_of_another_dtype_are_widened(dtype: torch.dtype) -> None:
+    """The kernels read float32 only."""
+    network = noisy(shrunk("gpt2")).to(dtype)
+    tokens = torch.tensor([[1, 2, 3]])
+    wide = noisy(shrunk("gpt2")).to(dtype).float()
+    for precision in ("float32", "int8"):
+        read, expected = (Model(each).engine("native", precision).read(tokens) for each in (network, wide))
+        assert read.dtype == torch.float32
+        assert torch.equal(read, expected)
+    assert next(network.parameters()).dtype == dtype

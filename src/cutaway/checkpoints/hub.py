@@ -15,9 +15,10 @@ NUMBER = "[0-9]" * 5
 SHARD, PICKLE_SHARD = f"model-{NUMBER}-of-{NUMBER}.safetensors", f"pytorch_model-{NUMBER}-of-{NUMBER}.bin"
 
 SMALL = (
-    CONFIG, "generation_config.json", "preprocessor_config.json", "modules.json", "[0-9]_Pooling/config.json",
-    "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "chat_template.jinja",
-    "vocab.txt", "vocab.json", "merges.txt", "spiece.model", "tokenizer.model", "sentencepiece.model",
+    CONFIG, "generation_config.json", "preprocessor_config.json", "sentence_bert_config.json", "modules.json",
+    "[0-9]_Pooling/config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
+    "added_tokens.json", "chat_template.jinja", "vocab.txt", "vocab.json", "merges.txt", "spiece.model",
+    "tokenizer.model", "sentencepiece.model",
     "source.spm", "target.spm", "target_vocab.json", "README.md", "LICENSE", "LICENSE.md", "LICENSE.txt",
 )  # fmt: skip
 """A model's files beside its weights, as patterns; no other file is ever asked for."""

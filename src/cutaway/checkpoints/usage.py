@@ -11,17 +11,18 @@ from cutaway.models.config import Classifier, TransformerConfig
 from cutaway.models.usage import Usage
 
 CONFIG, GENERATION, IMAGES = "config.json", "generation_config.json", "preprocessor_config.json"
+SENTENCES = "sentence_bert_config.json"
 Files = Mapping[str, Mapping[str, Any]]
 """The JSON files of a folder of Hugging Face, by name."""
 
 
 def read_side_files(folder: Path) -> Files:
     """What lies beside config.json, as it is."""
-    return {name: read_json(folder / name) for name in (GENERATION, IMAGES) if (folder / name).is_file()}
+    return {name: read_json(folder / name) for name in (GENERATION, IMAGES, SENTENCES) if (folder / name).is_file()}
 
 
 def read_usage(files: Files, family: Family, config: TransformerConfig, where: Path) -> Usage:
-    """config.json, what generation_config.json says more, and preprocessor_config.json for images."""
+    """config.json, what generation_config.json says more, and the files for images and for sentence vectors."""
     said = {key: value for key, value in files.get(GENERATION, {}).items() if value is not None}
     keys = Keys({**files[CONFIG], **said}, str(where / CONFIG))
     images = Keys(files.get(IMAGES, {}), str(where / IMAGES))
@@ -34,6 +35,7 @@ def read_usage(files: Files, family: Family, config: TransformerConfig, where: P
         never=tuple(sorted(_never(keys) | (set() if pad is None or family.writes_pad else {pad}))),
         beams=keys.count("num_beams", 1),
         max_length=keys.optional_count("max_length"),
+        max_tokens=Keys(files.get(SENTENCES, {}), str(where / SENTENCES)).optional_count("max_seq_length"),
         labels=_labels(keys, config),
         image_mean=_channels(images, "image_mean"),
         image_std=_channels(images, "image_std"),
@@ -94,7 +96,7 @@ def usage_keys(usage: Usage, config: TransformerConfig) -> dict[str, Any]:
 
 
 def side_files(usage: Usage, config: TransformerConfig) -> Files:
-    """generation_config.json for what writes text, preprocessor_config.json for what reads images."""
+    """generation_config.json for what writes text, preprocessor_config.json for images, and how long sentences are."""
     files: dict[str, dict[str, Any]] = {}
     if config.decoder is not None and usage != Usage():
         generation = {key: value for key, value in usage_keys(usage, config).items() if key.endswith("token_id")}
@@ -105,6 +107,8 @@ def side_files(usage: Usage, config: TransformerConfig) -> Files:
         if usage.max_length is not None:
             generation["max_length"] = usage.max_length
         files[GENERATION] = generation
+    if usage.max_tokens is not None:
+        files[SENTENCES] = {"max_seq_length": usage.max_tokens, "do_lower_case": False}
     if usage.image_mean and config.last.patches is not None:
         size = config.last.patches.image_size
         files[IMAGES] = {

@@ -86,7 +86,7 @@ class Weights(Mapping[str, Entry]):
         try:
             with entry.file.open("rb") as stream:
                 stream.seek(entry.start)
-                if entry.n_bytes and stream.readinto(_bytes(tensor)) != entry.n_bytes:
+                if entry.n_bytes and stream.readinto(raw_bytes(tensor)) != entry.n_bytes:
                     raise CheckpointError(f"{entry.file} ends before {name} does; was it changed meanwhile?")
         except OSError as error:
             raise CheckpointError(f"{entry.file} can't be read: {error.strerror}") from None
@@ -222,9 +222,9 @@ def write_weights(file: Path, tensors: Mapping[str, Outgoing]) -> None:
             assert tuple(made.shape) == tensors[name].shape
             assert made.dtype == tensors[name].dtype
             if made.numel():
-                stream.write(_bytes(made))
+                stream.write(raw_bytes(made))
 
 
-def _bytes(tensor: Tensor) -> ctypes.Array[ctypes.c_ubyte]:
+def raw_bytes(tensor: Tensor) -> ctypes.Array[ctypes.c_ubyte]:
     """The memory of a contiguous tensor; without numpy, which torch does not need."""
     return (ctypes.c_ubyte * (tensor.numel() * tensor.dtype.itemsize)).from_address(tensor.data_ptr())

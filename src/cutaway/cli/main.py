@@ -12,6 +12,26 @@ from typing import Annotated, Literal, NoReturn
 import typer
 
 import cutaway
+from cutaway.cli.options import (
+    Beams,
+    EngineOption,
+    JsonLines,
+    MaxTokens,
+    MinP,
+    ModelOption,
+    NBest,
+    PrecisionOption,
+    Seed,
+    Source,
+    Stop,
+    System,
+    Target,
+    Temperature,
+    Texts,
+    TopK,
+    TopOption,
+    TopP,
+)
 from cutaway.errors import CutawayError
 
 app = typer.Typer(
@@ -136,6 +156,214 @@ def convert(
     from cutaway.cli import convert
 
     convert.run(source, out, to, dtype, from_pickle, revision, json)
+
+
+@app.command(rich_help_panel="Tasks")
+def fill(
+    model: ModelOption,
+    texts: Texts = None,
+    top: TopOption = None,
+    engine: EngineOption = None,
+    precision: PrecisionOption = None,
+    json: JsonLines = False,
+) -> None:
+    """Fill the blanks of a text: ___ or [MASK]. With an encoder that has a masked-language-model head, like BERT."""
+    from cutaway.cli import tasks
+
+    tasks.fill(texts, model, top, engine, precision, json)
+
+
+@app.command(rich_help_panel="Tasks")
+def classify(
+    model: ModelOption,
+    texts: Texts = None,
+    pairs: Annotated[bool, typer.Option("--pairs", help="An input is two texts with a tab between them.")] = False,
+    top: TopOption = None,
+    engine: EngineOption = None,
+    precision: PrecisionOption = None,
+    json: JsonLines = False,
+) -> None:
+    """Say which class a text is of. An empty line has none."""
+    from cutaway.cli import tasks
+
+    tasks.classify(texts, model, pairs, top, engine, precision, json)
+
+
+@app.command(rich_help_panel="Tasks")
+def embed(
+    model: ModelOption,
+    texts: Texts = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write them all into a safetensors file instead.")
+    ] = None,
+    engine: EngineOption = None,
+    precision: PrecisionOption = None,
+    json: JsonLines = False,
+) -> None:
+    """Turn texts into vectors, a line of numbers each. An empty line has one too: that of an empty sentence."""
+    from cutaway.cli import tasks
+
+    tasks.embed(texts, model, out, engine, precision, json)
+
+
+@app.command(rich_help_panel="Tasks")
+def search(
+    query: Annotated[str, typer.Argument(help="What to look for; - for the lines of stdin.")],
+    file: Annotated[Path, typer.Argument(help="A text of which lines are found.")],
+    model: ModelOption,
+    index: Annotated[
+        Literal["exact", "ann"], typer.Option(help="Look at every line, or through an index, for millions.")
+    ] = "exact",
+    cache: Annotated[bool, typer.Option(help="Keep the vectors of the lines beside the file.")] = True,
+    top: Annotated[int | None, typer.Option(help="How many lines, best first; 10, or 1 for stdin.", min=1)] = None,
+    engine: EngineOption = None,
+    precision: PrecisionOption = None,
+    json: JsonLines = False,
+) -> None:
+    """Find the lines of a file that mean what a query means: score, line number, text. Empty lines are never found."""
+    from cutaway.cli import tasks
+
+    tasks.search(query, file, model, index, cache, top, engine, precision, json)
+
+
+@app.command(rich_help_panel="Tasks")
+def answer(
+    context: Annotated[
+        str, typer.Option("--context", "-c", metavar="FILE|TEXT", help="The text that holds the answer, or its file.")
+    ],
+    model: ModelOption,
+    questions: Annotated[
+        list[str] | None, typer.Argument(metavar="QUESTION", help="Without any, the lines of stdin.")
+    ] = None,
+    no_answer_above: Annotated[
+        float | None, typer.Option(help="Say nothing where 'no answer' scores so much higher (SQuAD 2.0).")
+    ] = None,
+    top: TopOption = None,
+    engine: EngineOption = None,
+    precision: PrecisionOption = None,
+    json: JsonLines = False,
+) -> None:
+    """Answer questions from a text, however long: the part of it that is the answer. An empty line has none."""
+    from cutaway.cli import tasks
+
+    tasks.answer(questions, context, model, no_answer_above, top, engine, precision, json)
+
+
+@app.command(rich_help_panel="Tasks")
+def recognize(
+    model: ModelOption,
+    images: Annotated[
+        list[str] | None, typer.Argument(metavar="IMAGE", help="Files; without any, their names from stdin.")
+    ] = None,
+    top: TopOption = None,
+    engine: EngineOption = None,
+    precision: PrecisionOption = None,
+    json: JsonLines = False,
+) -> None:
+    """Say what images show. With a classifier of images, like ViT."""
+    from cutaway.cli import tasks
+
+    tasks.recognize(images, model, top, engine, precision, json)
+
+
+@app.command(rich_help_panel="Tasks")
+def translate(
+    model: ModelOption,
+    texts: Texts = None,
+    source: Source = None,
+    target: Target = None,
+    beams: Beams = None,
+    n_best: NBest = 1,
+    max_tokens: MaxTokens = None,
+    temperature: Temperature = None,
+    top_k: TopK = None,
+    top_p: TopP = None,
+    min_p: MinP = None,
+    seed: Seed = None,
+    stop: Stop = None,
+    engine: EngineOption = None,
+    precision: PrecisionOption = None,
+    json: JsonLines = False,
+) -> None:
+    """Texts in another language: arguments, or stdin line by line."""
+    from cutaway.cli import translate
+    from cutaway.cli.writing import Asked
+
+    asked = Asked(beams, n_best, max_tokens, temperature, top_k, top_p, min_p, seed, stop, engine, precision)
+    translate.run(texts, model, source, target, asked, json)
+
+
+@app.command(rich_help_panel="Tasks")
+def summarize(
+    model: ModelOption,
+    texts: Texts = None,
+    beams: Beams = None,
+    n_best: NBest = 1,
+    max_tokens: MaxTokens = None,
+    temperature: Temperature = None,
+    top_k: TopK = None,
+    top_p: TopP = None,
+    min_p: MinP = None,
+    seed: Seed = None,
+    stop: Stop = None,
+    engine: EngineOption = None,
+    precision: PrecisionOption = None,
+    json: JsonLines = False,
+) -> None:
+    """Texts in fewer words: arguments, or stdin line by line."""
+    from cutaway.cli import summarize
+    from cutaway.cli.writing import Asked
+
+    asked = Asked(beams, n_best, max_tokens, temperature, top_k, top_p, min_p, seed, stop, engine, precision)
+    summarize.run(texts, model, asked, json)
+
+
+@app.command(rich_help_panel="Tasks")
+def complete(
+    model: ModelOption,
+    texts: Texts = None,
+    beams: Beams = None,
+    n_best: NBest = 1,
+    max_tokens: MaxTokens = None,
+    temperature: Temperature = None,
+    top_k: TopK = None,
+    top_p: TopP = None,
+    min_p: MinP = None,
+    seed: Seed = None,
+    stop: Stop = None,
+    engine: EngineOption = None,
+    precision: PrecisionOption = None,
+    json: JsonLines = False,
+) -> None:
+    """A text goes on, shown while it is written: an argument, or each line of stdin."""
+    from cutaway.cli import complete
+    from cutaway.cli.writing import Asked
+
+    asked = Asked(beams, n_best, max_tokens, temperature, top_k, top_p, min_p, seed, stop, engine, precision)
+    complete.run(texts, model, asked, json)
+
+
+@app.command(rich_help_panel="Tasks")
+def chat(
+    model: ModelOption,
+    system: System = None,
+    max_tokens: MaxTokens = None,
+    temperature: Temperature = None,
+    top_k: TopK = None,
+    top_p: TopP = None,
+    min_p: MinP = None,
+    seed: Seed = None,
+    stop: Stop = None,
+    engine: EngineOption = None,
+    precision: PrecisionOption = None,
+    json: JsonLines = False,
+) -> None:
+    """A conversation: on the terminal, or with each line of a pipe as a turn."""
+    from cutaway.cli import chat
+    from cutaway.cli.writing import Asked
+
+    asked = Asked(None, 1, max_tokens, temperature, top_k, top_p, min_p, seed, stop, engine, precision)
+    chat.run(model, system, asked, json)
 
 
 def _command(error: Exception) -> str:

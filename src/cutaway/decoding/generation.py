@@ -50,8 +50,8 @@ class Generation:
         check_fields(self)
 
 
-class Changes(TypedDict, total=False):
-    """The fields of Generation, as keyword arguments of the tasks; a test holds the two equal."""
+class Numbers(TypedDict, total=False):
+    """The fields of Generation that say nothing of words."""
 
     max_new_tokens: int | None
     min_new_tokens: int
@@ -69,15 +69,20 @@ class Changes(TypedDict, total=False):
     seed: int | None
     repetition_penalty: float
     no_repeat_ngram: int
-    stop: tuple[str, ...]
     stop_ids: tuple[int, ...]
-    prefix: tuple[int, ...]
-    force: tuple[tuple[int, ...], ...]
-    ban: tuple[tuple[int, ...], ...]
     scores: bool
     alternatives: int
     cached: bool
     batch_tokens: int
+
+
+class Changes(Numbers, total=False):
+    """The fields of Generation, as keyword arguments; a test holds the two equal. Tasks take words as text instead."""
+
+    stop: tuple[str, ...]
+    prefix: tuple[int, ...]
+    force: tuple[tuple[int, ...], ...]
+    ban: tuple[tuple[int, ...], ...]
 
 
 def changed(generation: Generation, changes: dict[str, Any]) -> Generation:

@@ -87,7 +87,9 @@ class Plan:
         if "" in options.stop:
             raise ConfigError("a stop string is empty, so every text would end before it began; leave it out")
         if self.options.sample and self.options.beams is not None and self.options.beams > 1:
-            raise ConfigError(f"sample=True draws texts, beams={W} searches for the likeliest: choose one of the two")
+            raise ConfigError(
+                f"sample=True draws texts, beams={options.beams} searches for the likeliest: choose one of the two"
+            )
         if not options.sample:
             for name, idle in (("temperature", 1.0), ("top_k", None), ("top_p", None), ("min_p", None)):
                 if getattr(options, name) != idle:

@@ -9,6 +9,7 @@ from cutaway.decoding import filters
 from cutaway.decoding.plan import Asked, Plan
 from cutaway.decoding.tracks import Tracks
 from cutaway.parts.cache import Cache, Memory
+from cutaway.parts.tap import anybody_listens
 
 IDS, LOGPROBS, OTHER_IDS, OTHER_LOGPROBS = range(4)  # the tracks
 WORTH_TRIMMING = 8  # columns that no row needs any more
@@ -17,7 +18,7 @@ WORTH_TRIMMING = 8  # columns that no row needs any more
 class Rows:
     """Some texts, each of `width` neighbouring rows (its beams). All end in the same column: younger ones begin later.
 
-    `logits_RV` are those of the next token of every row.
+    `logits_RV` are those of the next token of every row, in float32.
 
         column        0  1  2  3  4  5
         an old text   a  b  c  d  e  f      first = 0
@@ -41,7 +42,7 @@ class Rows:
         self.cache = Cache(capacity=length + room) if plan.options.cached else None
         self._fed = 0  # columns that are in the cache
         logits_RTV = self._logits(ids_RT, 1 + n_prefix)
-        self.logits_RV = logits_RTV[:, -1]
+        self.logits_RV = _own(logits_RTV[:, -1])
         self.tracks = Tracks(self._first_tracks(ids_RT, logits_RTV[:, :-1]), length + room)
 
     def _first_tracks(self, ids_RT: Tensor, logits_RPV: Tensor) -> list[Tensor]:
@@ -83,7 +84,7 @@ class Rows:
         """Reads the newest token of every row."""
         if self.plan.context is not None and self.length > self.plan.context:
             self._forget(min(self.first))  # learned positions are counted by column, hidden ones too
-        self.logits_RV = self._logits(self.ids(), 1)[:, -1]
+        self.logits_RV = _own(self._logits(self.ids(), 1)[:, -1])
 
     def _logits(self, ids_RT: Tensor, n: int) -> Tensor:
         """Those after each of the last `n` tokens: of a long prompt nobody needs more."""
@@ -103,7 +104,10 @@ class Rows:
         return torch.tensor(first, device=self.plan.device)
 
     def filtered(self, scores_RV: Tensor) -> Tensor:
-        """The scores of tokens that may not come next are -inf, those of repeated tokens lower, as the options say."""
+        """The scores of tokens that may not come next are -inf, those of repeated tokens lower, as the options say.
+
+        What is hidden in all rows is hidden in place: a copy of all scores would cost more than the rest.
+        """
         plan, options = self.plan, self.plan.options
         if plan.looks_back:
             history_RT = self.ids()
@@ -114,25 +118,23 @@ class Rows:
                 scores_RV = filters.no_repeat_ngram(scores_RV, history_RT, options.no_repeat_ngram, first_R)
             if plan.phrases:
                 scores_RV = filters.banned(scores_RV, history_RT, plan.phrases, first_R)
-        if plan.never:
-            scores_RV = filters.hidden(scores_RV, torch.tensor(plan.never, device=plan.device))
+        hidden = set(plan.never)
         if options.min_new_tokens and plan.ends:
             short = [self.written(text) < options.min_new_tokens for text in range(self.n_texts)]
-            ends = torch.tensor(sorted(plan.ends), device=plan.device)
             if all(short):
-                return filters.hidden(scores_RV, ends)
-            if any(short):
+                hidden |= plan.ends
+            elif any(short):
+                ends = torch.tensor(sorted(plan.ends), device=plan.device)
                 short_R1 = torch.tensor(short, device=plan.device).repeat_interleave(self.width)[:, None]
-                return torch.where(short_R1, filters.hidden(scores_RV, ends), scores_RV)
+                scores_RV = torch.where(short_R1, filters.hidden(scores_RV, ends), scores_RV)
+        if hidden:
+            scores_RV.index_fill_(1, torch.tensor(sorted(hidden), device=plan.device), -torch.inf)
         return scores_RV
 
     def widen(self, width: int) -> None:
         """Each text becomes so many rows, all alike, which share its memory."""
         rows = torch.arange(self.n_texts, device=self.plan.device).repeat_interleave(width)
-        self.tracks.select(rows)
-        self.logits_RV = self.logits_RV[rows]
-        if self.cache is not None:
-            self.cache.reorder(rows)
+        self.reorder(rows)
         if self.memory is not None:
             self.memory = Memory(self.memory.states, self.memory.mask, self.memory.final, serves=width)
         self.width = width
@@ -214,3 +216,9 @@ def read_sources(plan: Plan, asked: Sequence[Asked]) -> Memory:
         lengths_B = torch.tensor([len(each.ids) for each in asked], device=plan.device)
         mask = torch.arange(longest, device=plan.device) < lengths_B[:, None]
     return plan.network.encode(source_BS, mask)
+
+
+def _own(logits_RV: Tensor) -> Tensor:
+    """Float32 logits that may be changed: a copy if somebody who listens may have kept them."""
+    wide_RV = logits_RV.float()
+    return wide_RV.clone() if wide_RV is logits_RV and anybody_listens() else wide_RV

@@ -12,6 +12,7 @@ from cutaway.decoding.plan import Asked, Plan
 from cutaway.decoding.rows import IDS, Rows
 from cutaway.decoding.stops import Stop, find_stop
 from cutaway.decoding.texts import finished, score_of, stopped, tokens_of
+from cutaway.decoding.top import Told, top
 
 NO_NUMBER = float("nan")
 DRAWN_AT_ONCE = 64
@@ -47,7 +48,7 @@ class Sampling:
         self.asked, self.room, self.noise = self.asked + other.asked, self.room + other.room, self.noise + other.noise
 
     @torch.inference_mode()
-    def take_finished(self) -> Iterator[tuple[Asked, list[Written]]]:
+    def take_finished(self) -> list[tuple[Asked, list[Written]]]:
         """The texts that ended at this step; they are written no further."""
         done = [(self.asked[text], [self._text(text)]) for text in self.ended]
         if done:
@@ -55,7 +56,7 @@ class Sampling:
             self.asked, self.room = [self.asked[i] for i in order], [self.room[i] for i in order]
             self.noise = [self.noise[i] for i in order] if self.noise else []
             self.ended = {}
-        return iter(done)
+        return done
 
     @torch.inference_mode()
     def tokens(self) -> tuple[Token, ...]:
@@ -71,34 +72,26 @@ class Sampling:
 
     def _choose(self) -> None:
         """The next token of every text, and which of them end with it."""
-        options = self.plan.options
-        logits_RV = self.rows.logits_RV.float()
-        scores_RV = self.rows.filtered(logits_RV)
+        options, rows = self.plan.options, self.rows
+        logits_RV = rows.logits_RV
+        told = Told(logits_RV, options.alternatives) if options.scores else None
+        scores_RV = rows.filtered(logits_RV)
         if options.sample:
             numbers = [next(noise) for noise in self.noise]
             chosen_R = draw(warped(scores_RV, options), torch.tensor(numbers, dtype=torch.float64))
         else:
-            chosen_R = scores_RV.max(-1).indices  # not argmax: twice as slow
-        self.rows.append([chosen_R, *self._told(logits_RV, chosen_R)])
-        ids, ends, rows = chosen_R.tolist(), self.plan.ends, self.rows
+            chosen_R = top(scores_RV, 1)[1].squeeze(1)
+        if told is None:
+            rows.append([chosen_R, torch.full_like(chosen_R, NO_NUMBER, dtype=torch.float32)])
+        else:
+            each_R = torch.arange(len(chosen_R), device=chosen_R.device)
+            rows.append([chosen_R, told.logprobs(each_R, chosen_R), *told.others])
+        ids, ends = chosen_R.tolist(), self.plan.ends
         self.ended = {
             text: None for text, token in enumerate(ids) if token in ends or rows.written(text) >= self.room[text]
         }
         if options.stop:
             self._look_for_stops(ids)
-
-    def _told(self, logits_RV: Tensor, chosen_R: Tensor) -> list[Tensor]:
-        """How likely the token was in the model's own eyes, before any filter; and what else was."""
-        options = self.plan.options
-        if not options.scores:
-            return [torch.full_like(chosen_R, NO_NUMBER, dtype=torch.float32)]
-        highest_R1 = logits_RV.max(-1, keepdim=True).values
-        total_R = (logits_RV - highest_R1).exp_().sum(-1).log_() + highest_R1.squeeze(-1)  # faster than logsumexp
-        told = [logits_RV.gather(1, chosen_R[:, None]).squeeze(1) - total_R]
-        if options.alternatives:
-            others_RA, ids_RA = logits_RV.topk(options.alternatives)
-            told += [ids_RA, others_RA - total_R[:, None]]
-        return told
 
     def _look_for_stops(self, ids: list[int]) -> None:
         decode = self.plan.decode

@@ -4,11 +4,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import get_args
 
+import torch
+
 from cutaway.engines import int8_files
 from cutaway.engines.engine import Engine, EngineName, Precision
 from cutaway.engines.int8 import Quantizer, in_int8
 from cutaway.engines.native import Native
 from cutaway.errors import ConfigError, unknown
+from cutaway.machine import has_fast_bfloat16
 from cutaway.models.network import Network
 from cutaway.models.usage import Usage
 
@@ -20,12 +23,12 @@ CTranslate2 writes faster than PyTorch in float32. Measured, see docs/performanc
 def choose(
     network: Network, usage: Usage, folder: Path | None, name: str | None, precision: str | None
 ) -> Engine:  # fmt: skip
-    """The engine of that name and precision; None: the fastest that keeps the text, which is one in float32."""
+    """The engine of that name and precision; None: the fastest that keeps the text, in the precision of the weights."""
     if name is not None and name not in get_args(EngineName):
         raise ConfigError(unknown("engine", name, get_args(EngineName)))
     if precision is not None and precision not in get_args(Precision):
         raise ConfigError(unknown("precision", precision, get_args(Precision)))
-    wanted: Precision = precision or "float32"  # type: ignore[assignment]  # checked just now
+    wanted: Precision = precision or as_stored(network)  # type: ignore[assignment]  # checked just now
     if name is None:
         name = "ctranslate2" if wanted == "float32" and _ctranslate2_pays(network) else "native"
     if name == "ctranslate2":
@@ -35,6 +38,13 @@ def choose(
     if wanted == "int8":
         return Native(_in_int8(network, folder), usage, "int8")
     return Native(network, usage, wanted)
+
+
+def as_stored(network: Network) -> Precision:
+    """The precision of the weights; but half of it is only as exact, and slower, where the CPU has to emulate it."""
+    weight = next(network.parameters())
+    fast = has_fast_bfloat16(str(weight.device))
+    return "bfloat16" if weight.dtype == torch.bfloat16 and fast else "float32"
 
 
 def _ctranslate2_pays(network: Network) -> bool:

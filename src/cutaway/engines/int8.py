@@ -11,7 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from cutaway.engines.kernels import kernels
-from cutaway.engines.prepare import twin, with_quick_attention, with_quick_calls
+from cutaway.engines.prepare import on_cpu, twin, with_quick_calls
+from cutaway.engines.steps import with_quick_steps
+from cutaway.errors import ConfigError
 from cutaway.models.heads import Vocabulary
 from cutaway.models.network import Network
 from cutaway.parts.attention import Attention
@@ -155,7 +157,9 @@ class Quantizer:
 def in_int8(network: Network, quantizer: Quantizer | None = None) -> Network:
     """The network with its large products in 8 bits. All else, and who listens to it, is shared with the original."""
     make = quantizer or Quantizer()
-    copied = twin(network)
+    if not on_cpu(network):
+        raise ConfigError("int8 runs on the CPU, and this network is elsewhere; move it there with .to('cpu')")
+    copied = twin(network, torch.float32)
     for name, module in list(copied.named_modules()):
         if isinstance(module, Attention):
             _attention(module, name, make)
@@ -168,7 +172,7 @@ def in_int8(network: Network, quantizer: Quantizer | None = None) -> Network:
         assert isinstance(copied.head, nn.Module)
         assert isinstance(weight, Tensor)
         copied.head.vocabulary = Int8Vocabulary(vocabulary, make.layer("head.vocabulary", [weight], bias))
-    with_quick_attention(copied)
+    with_quick_steps(copied)
     with_quick_calls(copied)
     return copied
 

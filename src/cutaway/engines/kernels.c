@@ -281,3 +281,35 @@ void attend(const float *q, const float *k, const float *v, const float *bias, f
                             room);
         }
 }
+
+/* --- the small steps of a Llama ----------------------------------------------------------------------------------
+ * One call instead of the eight (norm) and six (rotation) that torch's steps take.
+ */
+
+/* y = gamma · x / √(mean(x²) + epsilon), for each row of x [rows, n] */
+void rms_norm(const float *x, int64_t rows, int64_t n, const float *gamma, float epsilon, float *y) {
+#pragma omp parallel for if (rows * n > MANY)
+    for (int64_t row = 0; row < rows; row++) {
+        const float *from = x + row * n;
+        const float share = 1.0f / sqrtf(dot(from, from, n) / (float)n + epsilon);
+        for (int64_t i = 0; i < n; i++) y[row * n + i] = gamma[i] * (from[i] * share);
+    }
+}
+
+/* y = x · cos + (-second half, first half) · sin. x [B, H, T, K] with strides of the first three axes and no gaps in
+ * the last; cos and sin [B, T, K] with strides of the first two; y [B, T, H, K], without gaps. */
+void turn(const float *x, const float *cosines, const float *sines, float *y, const int64_t *sizes,
+          const int64_t *strides) {
+    const int64_t B = sizes[0], H = sizes[1], T = sizes[2], K = sizes[3], half = K / 2;
+#pragma omp parallel for collapse(2) if (B * H * T * K > MANY)
+    for (int64_t b = 0; b < B; b++)
+        for (int64_t t = 0; t < T; t++) {
+            const float *c = cosines + b * strides[3] + t * strides[4], *s = sines + b * strides[3] + t * strides[4];
+            for (int64_t h = 0; h < H; h++) {
+                const float *from = x + b * strides[0] + h * strides[1] + t * strides[2];
+                float *to = y + ((b * T + t) * H + h) * K;
+                for (int64_t i = 0; i < half; i++) to[i] = from[i] * c[i] - from[i + half] * s[i];
+                for (int64_t i = half; i < K; i++) to[i] = from[i] * c[i] + from[i - half] * s[i];
+            }
+        }
+}

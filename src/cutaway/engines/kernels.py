@@ -29,6 +29,8 @@ _SIGNATURES = {
     "dequantize": (_P, _N, _N, _P, _P, _P, _N, _P),
     "few_rows": (_P, _N, _N, _P, _N, _P, _P, _P, _N, _P, _P),
     "attend": (_P, _P, _P, _P, _P, ctypes.POINTER(_N), ctypes.POINTER(_N), ctypes.c_float),
+    "rms_norm": (_P, _N, _N, _P, ctypes.c_float, _P),
+    "turn": (_P, _P, _P, _P, ctypes.POINTER(_N), ctypes.POINTER(_N)),
 }
 
 
@@ -40,6 +42,8 @@ class Kernels:
     dequantize: Callable[..., None]
     few_rows: Callable[..., None]
     attend: Callable[..., None]
+    rms_norm: Callable[..., None]
+    turn: Callable[..., None]
 
 
 @cache

@@ -1,6 +1,5 @@
 """cutaway's own engine: the network itself in PyTorch, in float32, bfloat16 or with int8 products."""
 
-import copy
 from collections.abc import Iterable, Iterator
 
 import torch
@@ -9,7 +8,8 @@ from torch import Tensor
 from cutaway.decoding.generation import Generation, Prompt, Token, Written
 from cutaway.decoding.search import stream, write
 from cutaway.engines.engine import Decode, Engine, EngineName, Precision
-from cutaway.engines.prepare import twin, with_quick_attention, with_quick_calls
+from cutaway.engines.prepare import on_cpu, twin, with_quick_calls
+from cutaway.engines.steps import with_quick_steps
 from cutaway.models.network import Network
 from cutaway.models.usage import Usage
 
@@ -39,11 +39,8 @@ class Native(Engine):
 
 def in_precision(network: Network, precision: Precision) -> Network:
     """A network with the same weights, or copies in another dtype, ready to run."""
-    dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
-    ready = twin(network)
-    if any(weight.dtype != dtype for weight in network.parameters()):
-        ready = copy.deepcopy(network).eval().to(dtype)
-    if dtype == torch.float32:
-        with_quick_attention(ready)
+    ready = twin(network, torch.bfloat16 if precision == "bfloat16" else torch.float32)
+    if precision == "float32" and on_cpu(network):
+        with_quick_steps(ready)
     with_quick_calls(ready)
     return ready

@@ -2,27 +2,28 @@
 
 import copy
 
+import torch
 from torch import nn
 
-from cutaway.engines.attention import attend
-from cutaway.engines.kernels import kernels
 from cutaway.models.network import Network
-from cutaway.parts.attention import Attention
 from cutaway.parts.tap import taps
 
 
-def twin(network: Network) -> Network:
-    """The same network again: other modules, but the same weights and taps, so that who listens to one hears both."""
-    shared = [*network.parameters(), *network.buffers(), *taps(network).values()]
-    return copy.deepcopy(network, {id(each): each for each in shared}).eval()
+def twin(network: Network, dtype: torch.dtype | None = None) -> Network:
+    """The same network again: other modules, but the same weights and taps, so that who listens to one hears both.
+
+    Weights of another dtype than asked for are copied.
+    """
+    kept = [weight for weight in (*network.parameters(), *network.buffers()) if dtype in (None, weight.dtype)]
+    shared = {id(each): each for each in (*kept, *taps(network).values())}
+    other = copy.deepcopy(network, shared).eval()
+    if dtype is not None and any(weight.dtype != dtype for weight in network.parameters()):
+        other = other.to(dtype)
+    return other
 
 
-def with_quick_attention(network: Network) -> None:
-    """Attention by our kernel where that is faster, if it could be built."""
-    if kernels() is not None:
-        for module in network.modules():
-            if isinstance(module, Attention):
-                module.fused = attend
+def on_cpu(network: Network) -> bool:
+    return all(weight.device.type == "cpu" for weight in network.parameters())
 
 
 def with_quick_calls(network: Network) -> None:

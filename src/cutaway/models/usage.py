@@ -13,6 +13,7 @@ class Usage:
     never: tuple[int, ...] = ()  # not to be written (MarianMT's pad)
     beams: int = 1  # what its makers recommend for search
     max_length: int | None = None
+    max_tokens: int | None = None  # of one input, where the model was made for fewer than it could read
     labels: tuple[str, ...] = ()  # of a classifier's classes
     image_mean: tuple[float, ...] = ()  # of each channel: pixels from 0 to 1 are shifted and scaled by these
     image_std: tuple[float, ...] = ()

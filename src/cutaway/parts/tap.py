@@ -75,6 +75,11 @@ def heard(*taps: Tap) -> bool:
     return listeners is not None and any(tap in listeners for tap in taps)
 
 
+def anybody_listens() -> bool:
+    """Whether somebody listens to any tap at all, so that values may be kept that would else be ours alone."""
+    return _listeners.get() is not None
+
+
 def taps(network: nn.Module) -> dict[str, Tap]:
     """Every tap of a network by its path, e.g. `decoder.blocks.3.cross_attention.weights`. These names are public."""
     return {name: module for name, module in network.named_modules() if isinstance(module, Tap)}

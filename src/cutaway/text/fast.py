@@ -34,6 +34,8 @@ class FastTokenizer(Tokenizer):
         # where spaces are part of tokens, as in BPE, tidying would lose some; transformers does not do it there
         is_bpe = type(backend.model).__name__ == "BPE"
         self._tidy = bool(self._settings.get("clean_up_tokenization_spaces", False)) and not is_bpe
+        if self._tidy:
+            self.unsettled = sum(len(spaced) - 1 for spaced in _SPACED)  # each replacement looks so far ahead
 
     @functools.cached_property
     def vocabulary_size(self) -> int:

@@ -62,6 +62,8 @@ class Tokenizer(ABC):
         """Role (see ROLES) -> token."""
         self.max_length = max_length
         self.chat_template = chat_template
+        self.unsettled = 0
+        """So many characters at the end of a decoded text may change when more tokens follow, besides broken ones."""
 
     @property
     def special(self) -> SpecialTokens:

@@ -1,0 +1,80 @@
+"""`cutaway chat`: a conversation on the terminal, or of the lines of a pipe."""
+
+import json
+import sys
+from collections.abc import Iterator
+
+from cutaway.cli.lines import lines_of
+from cutaway.cli.writing import Asked, harmless, ready
+from cutaway.errors import CutawayError, InputError
+from cutaway.tasks.chat import Chat
+
+COMMANDS = "/reset begins anew, /system TEXT changes the system prompt, /quit (or Ctrl-D) leaves"
+
+
+def run(name: str, system: str | None, asked: Asked, as_json: bool) -> None:
+    chat = ready(name, asked).chat(system=system, tell=_tell, **asked.options)
+    talks = sys.stdin is not None and sys.stdin.isatty()
+    if talks:
+        _tell(f"{COMMANDS}; Ctrl-C stops an answer")
+    for line in _typed() if talks else lines_of(sys.stdin):
+        try:
+            if line.strip() and not _is_command(chat, line.strip()):
+                _turn(chat, line, as_json)
+        except StopIteration:
+            return
+        except KeyboardInterrupt:
+            if not talks:
+                raise
+        except CutawayError as error:  # in a conversation, a mistake is one turn's
+            if not talks:
+                raise
+            _tell(f"Error: {error}")
+
+
+def _turn(chat: Chat, text: str, as_json: bool) -> None:
+    pieces = chat.say(text)
+    if as_json:
+        answer = "".join(pieces)
+        print(
+            json.dumps({"user": text, "assistant": answer, "forgotten": chat.forgotten}, ensure_ascii=False), flush=True
+        )
+        return
+    try:
+        for piece in pieces:
+            print(harmless(piece), end="", flush=True)
+    finally:
+        print(flush=True)
+
+
+def _is_command(chat: Chat, line: str) -> bool:
+    word, _, rest = line.partition(" ")
+    if word == "/quit":
+        raise StopIteration
+    if word == "/reset":
+        chat.reset()
+    elif word == "/system":
+        chat.system = rest.strip() or None
+    elif word.startswith("/") and word[1:].isalpha() and not rest:
+        raise InputError(f"there is no command {word}; {COMMANDS}")
+    else:
+        return False
+    return True
+
+
+def _typed() -> Iterator[str]:
+    """What a person types, line by line; Ctrl-D ends it."""
+    import readline  # noqa: F401  # gives input() its line editing
+
+    while True:
+        try:
+            yield input("> ")
+        except EOFError:
+            print()
+            return
+        except UnicodeDecodeError:
+            raise InputError("that line is not UTF-8; set the terminal to UTF-8") from None
+
+
+def _tell(notice: str) -> None:
+    print(notice, file=sys.stderr, flush=True)

@@ -1,0 +1,19 @@
+"""`cutaway complete`: a text goes on, shown while it is written."""
+
+from cutaway.cli.lines import inputs_of
+from cutaway.cli.writing import Asked, harmless, ready, write_lines
+
+
+def run(texts: list[str] | None, name: str, asked: Asked, as_json: bool) -> None:
+    model = ready(name, asked)
+    if as_json or asked.n_best > 1 or (asked.beams or 1) > 1:  # a search, or a record, has no beginning to show early
+        write_lines(lambda lines: model.complete(lines, details=as_json, **asked.options), texts, asked.n_best, as_json)
+        return
+    for text in inputs_of(texts):
+        pieces = model.complete(text, stream=True, **asked.options)
+        try:
+            print(text, end="", flush=True)
+            for piece in pieces:
+                print(harmless(piece), end="", flush=True)
+        finally:
+            print(flush=True)  # however it ends, the next line begins at its start

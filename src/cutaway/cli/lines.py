@@ -1,0 +1,69 @@
+"""Lines in, lines out: stdin read with care, results printed as they come, progress on stderr."""
+
+import os
+import stat
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
+
+from cutaway.text.lines import lines_of as lines_of
+
+T = TypeVar("T")
+
+
+def inputs_of(texts: list[str] | None) -> Iterator[str]:
+    """The arguments of a command; without any, the lines of stdin."""
+    if texts:
+        return iter(texts)
+    if sys.stdin is not None and sys.stdin.isatty():
+        print("Reading lines from the terminal; Ctrl-D ends.", file=sys.stderr)
+    return lines_of(sys.stdin)
+
+
+def count_of(texts: list[str] | None) -> int | None:
+    """How many inputs there will be: arguments, or the lines of a file that stdin is; None if it is a pipe."""
+    if texts:
+        return len(texts)
+    try:
+        handle = sys.stdin.fileno()
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            return None
+        place, count, last = os.lseek(handle, 0, os.SEEK_CUR), 0, b"\n"
+        while block := os.pread(handle, 1 << 20, place):
+            place, count, last = place + len(block), count + block.count(b"\n"), block[-1:]
+        return count + (last != b"\n")
+    except (OSError, AttributeError, ValueError):  # closed, or no real file
+        return None
+
+
+def print_each(results: Iterable[T], line: Callable[[T], str], total: int | None = None) -> None:
+    """A line for each result, as soon as it is there; `total` is how many will come, for the progress on stderr."""
+    for result in show_progress(results, total):
+        print(line(result), flush=True)
+
+
+def show_progress(results: Iterable[T], total: int | None = None, *, scrolling: bool = True) -> Iterator[T]:
+    """The same results, while stderr shows how many there were, how fast, and the time left if that is known.
+
+    Nothing is shown where stderr is no terminal, or where the results are `scrolling` by on it.
+    """
+    seen = scrolling and sys.stdout is not None and sys.stdout.isatty()
+    if seen or sys.stderr is None or not sys.stderr.isatty():
+        yield from results
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TimeRemainingColumn
+    from rich.text import Text
+
+    class Rate(ProgressColumn):
+        def render(self, task: Task) -> Text:
+            return Text(f"{task.speed:,.1f}/s" if task.speed else "")
+
+    columns: list[ProgressColumn] = [MofNCompleteColumn(), Rate()]
+    if total is not None:
+        columns = [BarColumn(), *columns, TimeRemainingColumn()]
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("", total=total)
+        for result in results:
+            yield result
+            progress.advance(task)

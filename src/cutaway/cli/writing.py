@@ -1,0 +1,103 @@
+"""What the commands that write share: their options, their lines, their records."""
+
+import json
+import re
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from cutaway.cli.lines import count_of, inputs_of, print_each
+from cutaway.loading import load
+from cutaway.model import Model
+from cutaway.tasks.options import Options
+from cutaway.tasks.writer import Text
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The options of a command line; None: not given."""
+
+    beams: int | None = None
+    n_best: int = 1
+    max_tokens: int | None = None
+    temperature: float | None = None
+    top_k: int | None = None
+    top_p: float | None = None
+    min_p: float | None = None
+    seed: int | None = None
+    stop: list[str] | None = None
+    engine: Any = None
+    precision: Any = None
+
+    @property
+    def options(self) -> Options:
+        """As keyword arguments of a task: only what was given."""
+        given: dict[str, Any] = dict(vars(self))
+        given["max_new_tokens"] = given.pop("max_tokens")
+        found: Any = {name: value for name, value in given.items() if value not in (None, [])}
+        return found
+
+
+def ready(name: str, asked: Asked) -> Model:
+    """The model, loaded; on a terminal, stderr says what runs it."""
+    model = load(name)
+    if sys.stderr is not None and sys.stderr.isatty():
+        engine = model.engine(asked.engine, asked.precision)
+        print(f"{model.name}: {engine.name}, {engine.precision}", file=sys.stderr)
+    return model
+
+
+Task = Callable[[Iterator[str]], Iterable[Any]]
+
+
+def write_lines(task: Task, texts: list[str] | None, n_best: int, as_json: bool) -> None:
+    """A line for every text (or for each of its n best), or a JSON object for every text, in the order given.
+
+    `task` gives a text for each, or a list of them; for JSON, with details.
+    """
+    total = count_of(texts)
+    if as_json:
+        print_each(paired(inputs_of(texts), task), lambda result: record(*result), total)
+    else:
+        print_each(task(inputs_of(texts)), lambda result: _lines(_listed(result), n_best), total)
+
+
+def _listed(result: Any) -> list[Any]:
+    return result if isinstance(result, list) else [result]
+
+
+def paired(inputs: Iterator[str], task: Task) -> Iterator[tuple[str, list[Text]]]:
+    """Each input with its texts; remembers only those that are on their way."""
+    waiting: deque[str] = deque()
+
+    def noted() -> Iterator[str]:
+        for text in inputs:
+            waiting.append(text)
+            yield text
+
+    for result in task(noted()):
+        yield waiting.popleft(), _listed(result)
+
+
+def record(given: str, texts: list[Text]) -> str:
+    """`{"input": …, "text": …, "score": …, "ended": …}`; `others` are the next best."""
+    first, *others = [{"text": one.text, "score": round(one.score, 6), "ended": one.ended} for one in texts]
+    return json.dumps({"input": given, **first, **({"others": others} if others else {})}, ensure_ascii=False)
+
+
+def _lines(texts: list[str], n_best: int) -> str:
+    """As many lines for every input, so that line numbers keep telling which is whose."""
+    lines = [harmless(" ".join(text.splitlines())) for text in texts]
+    return "\n".join(lines + [""] * (n_best - len(lines)))
+
+
+def harmless(text: str) -> str:
+    """What a model wrote, for a terminal: it must not move the cursor or clear the screen."""
+    if sys.stdout is None or not sys.stdout.isatty():
+        return text
+    return _CONTROL.sub("\ufffd", text)
+
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")

@@ -1,0 +1,86 @@
+"""Parts of a network by kernels.c, in one call where torch takes several: attention over short sequences, RMS norm,
+rotation. All in float32, for networks that only run (see prepare.py), on machines that could build the kernels."""
+
+import ctypes
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from cutaway.engines.kernels import Kernels, kernels
+from cutaway.models.network import Network
+from cutaway.parts.attention import Attention, fused
+from cutaway.parts.masks import Bias
+from cutaway.parts.norms import RMSNorm
+from cutaway.parts.positions import Rotation
+from cutaway.parts.stack import Stack
+
+WIDEST, LONGEST = 32, 64
+"""Heads and sequences up to which several queries are faster here than in torch's kernel; one query (a cached step)
+always is. Measured, see docs/performance.md."""
+_Four, _Five, _Seven, _Twelve = (ctypes.c_int64 * n for n in (4, 5, 7, 12))
+
+
+def with_quick_steps(network: Network) -> None:
+    """The network's parts by kernels, where there are any."""
+    made = kernels()
+    if made is None:
+        return
+    for module in network.modules():
+        if isinstance(module, Attention):
+            module.fused = partial(attend, made)
+        elif isinstance(module, RMSNorm):
+            module.fused = partial(rms_norm, made, module)
+        elif isinstance(module, Stack) and module.rotate is not None:
+            module.rotate = partial(rotation, made, module.rotate)
+
+
+def attend(
+    kernels: Kernels, q_BHTK: Tensor, k_BGSK: Tensor, v_BGSK: Tensor, bias: Bias, scale: float, serves: int
+) -> Tensor:
+    """softmax(q kᵀ · scale + bias) v"""
+    (B, H, T, K), (G, S) = q_BHTK.shape, k_BGSK.shape[1:3]
+    if serves == 1 and T > 1 and (K > WIDEST or S > LONGEST):
+        return fused(q_BHTK, k_BGSK, v_BGSK, bias, scale)
+    dense = None if bias.dense is None else bias.dense.expand(B // serves, H, T, S)
+    if dense is not None and dense.stride(3) != 1:
+        dense = dense.contiguous()
+    of_bias = (0, 0, 0) if dense is None else dense.stride()[:3]
+    y_BTHK = torch.empty(B, T, H, K)
+    kernels.attend(
+        q_BHTK.data_ptr(), k_BGSK.data_ptr(), v_BGSK.data_ptr(), None if dense is None else dense.data_ptr(),
+        y_BTHK.data_ptr(), _Seven(B, H, T, G, S, K, serves),
+        _Twelve(*q_BHTK.stride()[:3], *k_BGSK.stride()[:3], *v_BGSK.stride()[:3], *of_bias), scale,
+    )  # fmt: skip
+    return y_BTHK.transpose(1, 2)
+
+
+def rms_norm(kernels: Kernels, norm: RMSNorm, x: Tensor) -> Tensor:
+    """γ · x / √(mean(x²) + ε)"""
+    x, n = x.contiguous(), x.shape[-1]
+    y = torch.empty(x.shape)
+    kernels.rms_norm(x.data_ptr(), x.numel() // n, n, norm.weight.data_ptr(), norm.epsilon, y.data_ptr())
+    return y
+
+
+def rotation(kernels: Kernels, rotate: Callable[..., Rotation], positions: Tensor, dtype: torch.dtype) -> Rotation:
+    return QuickRotation(kernels, rotate(positions, dtype=dtype))
+
+
+class QuickRotation(Rotation):
+    """The same turn, in one call."""
+
+    def __init__(self, kernels: Kernels, rotation: Rotation) -> None:
+        super().__init__(rotation.cos.contiguous(), rotation.sin.contiguous())
+        object.__setattr__(self, "kernels", kernels)  # Rotation is frozen
+
+    def turn(self, x_BHTK: Tensor) -> Tensor:
+        B, H, T, K = x_BHTK.shape
+        y_BTHK = torch.empty(B, T, H, K)
+        of_rows = 0 if self.cos.dim() == 2 else self.cos.stride(0)
+        self.kernels.turn(  # type: ignore[attr-defined]
+            x_BHTK.data_ptr(), self.cos.data_ptr(), self.sin.data_ptr(), y_BTHK.data_ptr(), _Four(B, H, T, K),
+            _Five(*x_BHTK.stride()[:3], of_rows, K),
+        )  # fmt: skip
+        return y_BTHK.transpose(1, 2)

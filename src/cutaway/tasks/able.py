@@ -1,0 +1,59 @@
+"""Whether a model can do a task; if not, a sentence that says what it is and which models can."""
+
+from typing import TYPE_CHECKING
+
+from cutaway.errors import InputError
+from cutaway.models.config import Classifier, StackConfig
+
+if TYPE_CHECKING:
+    from cutaway.model import Model
+    from cutaway.text.tokenizer import Tokenizer
+
+NEEDS = {
+    "fill": "an encoder with a masked-language-model head, like google-bert/bert-base-uncased",
+    "classify": "a model with a classifier's head, like distilbert/distilbert-base-uncased-finetuned-sst-2-english",
+    "embed": "an encoder that makes sentence vectors, like sentence-transformers/all-MiniLM-L6-v2",
+    "search": "an encoder that makes sentence vectors, like sentence-transformers/all-MiniLM-L6-v2",
+    "answer": "an encoder with an answer-span head, like distilbert/distilbert-base-cased-distilled-squad, or a T5",
+    "recognize": "a classifier of images, like google/vit-base-patch16-224",
+    "translate": "an encoder-decoder that was taught to, like Helsinki-NLP/opus-mt-en-fr or google-t5/t5-small",
+    "summarize": "an encoder-decoder that was taught to, like google-t5/t5-small",
+    "complete": "a decoder-only language model, like openai-community/gpt2",
+    "chat": "a decoder-only language model with a chat template, like Qwen/Qwen2-0.5B-Instruct",
+}
+"""Task -> which models can do it."""
+
+
+def cannot(model: "Model", task: str) -> InputError:
+    """`gpt2 is decoder-only with a language-model head; fill needs an encoder with …, like …`"""
+    return InputError(f"{model.name} is {what(model)}; {task} needs {NEEDS[task]}")
+
+
+def what(model: "Model") -> str:
+    """`an encoder of text with a masked-language-model head`"""
+    config = model.config
+    halves = [half for half in ("encoder", "decoder") if getattr(config, half) is not None]
+    head = "without a head" if config.head is None else f"with a {config.head.kind.replace('_', '-')} head"
+    return f"{'an' if halves[0] == 'encoder' else 'a'} {'-'.join(halves)}{' of images' * sees(model)} {head}"
+
+
+def sees(model: "Model") -> bool:
+    """Whether it reads images."""
+    return isinstance(model.config.encoder, StackConfig) and model.config.encoder.patches is not None
+
+
+def check_able(model: "Model", task: str, *heads: type | None) -> None:
+    """The model reads text and has one of these heads (None: no head at all)."""
+    config = model.config
+    if sees(model) and isinstance(config.head, Classifier) and task == "classify":
+        raise InputError(f"{model.name} is a classifier of images: recognize says what it sees")
+    if sees(model) or (config.encoder is not None and config.decoder is not None):
+        raise cannot(model, task)
+    if not any(config.head is None if head is None else isinstance(config.head, head) for head in heads):
+        raise cannot(model, task)
+
+
+def tokenizer_of(model: "Model", task: str) -> "Tokenizer":
+    if model.tokenizer is None:
+        raise InputError(f"{model.name} has no tokenizer, and {task} reads text; save one beside its weights")
+    return model.tokenizer

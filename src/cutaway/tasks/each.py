@@ -1,0 +1,142 @@
+"""The shape of every task: one input gives one result, a list gives a list, an iterator gives an iterator.
+
+Also what makes many inputs fast: inputs are taken a few thousand at a time, sorted by length, and read in batches of
+about so many tokens, padding included; the answers come back in the order asked.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from cutaway.checks import named
+from cutaway.errors import InputError
+
+BATCH_TOKENS = 1024
+"""Tokens in one batch: enough for the products to be efficient, few enough for activations to stay in the L2 cache."""
+WINDOW = 4096
+"""Inputs that are sorted by length together."""
+WINDOW_CHARACTERS = 4_000_000
+"""A window is closed when its texts are this long, so that long lines do not fill the memory."""
+PATIENCE = 0.1
+"""Seconds to wait for more inputs before those at hand are answered: a slow stream is answered line by line."""
+
+X = TypeVar("X")
+R = TypeVar("R")
+
+
+def each(
+    inputs: object, run: Callable[[Iterator[X]], Iterator[R]], is_one: Callable[[object], bool], what: str = "text"
+) -> R | list[R] | Iterator[R]:
+    """`run`, a task on a stream, on whatever was given.
+
+    One input (`is_one`) gives its result, an iterator gives an iterator that takes inputs as it needs them, and a list
+    (or another collection) gives a list. `what` names an input in the error.
+    """
+    if is_one(inputs):
+        (result,) = run(iter([inputs]))  # type: ignore[list-item]  # is_one has looked
+        return result
+    if isinstance(inputs, Iterator):
+        return run(inputs)
+    if isinstance(inputs, Iterable) and not isinstance(inputs, str | bytes | Mapping):
+        return list(run(AtOnce(inputs)))
+    raise InputError(f"expected a {what}, a list or an iterator of them, found {named(inputs)}")
+
+
+def is_text(inputs: object) -> bool:
+    return isinstance(inputs, str)
+
+
+class AtOnce(Iterator[X]):
+    """Inputs that are all there already: windows need not start small so that the first answer comes soon."""
+
+    def __init__(self, inputs: Iterable[X]) -> None:
+        self._inputs = iter(inputs)
+
+    def __next__(self) -> X:
+        return next(self._inputs)
+
+
+def prepared(inputs: Iterator[X], prepare: Callable[[X], R]) -> Iterator[R]:
+    """`prepare` on each input as it is taken; what fails here fails alone, after all that came before was answered."""
+    results = map(prepare, inputs)
+    return AtOnce(results) if isinstance(inputs, AtOnce) else results
+
+
+def windows(inputs: Iterator[X], length: Callable[[X], int], largest: int | None = None) -> Iterator[list[X]]:
+    """The inputs in order, up to `largest` (`WINDOW`) at a time.
+
+    A stream's first window is one input and each next twice as many, so that the first answer comes at once; after the
+    stream has paused, again. `length` is an input's size in characters. If the stream fails, what it gave before comes
+    first.
+    """
+    largest = WINDOW if largest is None else largest
+    most = largest if isinstance(inputs, AtOnce) else 1
+    window: list[X] = []
+    characters, asked = 0, time.monotonic()
+    failed: Exception | None = None
+    while True:
+        try:
+            item = next(inputs)
+        except StopIteration:
+            break
+        except Exception as error:
+            failed = error
+            break
+        window.append(item)
+        characters += length(item)
+        slow = time.monotonic() - asked > PATIENCE and not isinstance(inputs, AtOnce)
+        if len(window) >= most or characters >= WINDOW_CHARACTERS or slow:
+            yield window
+            window, characters, asked = [], 0, time.monotonic()
+            most = 1 if slow else min(2 * most, largest)
+    if window:
+        yield window
+    if failed is not None:
+        raise failed
+
+
+def batches(lengths: Sequence[int], budget: int = BATCH_TOKENS) -> Iterator[list[int]]:
+    """Indices into `lengths`, short ones together: rows × longest row ≤ `budget`, or one row that is longer."""
+    batch: list[int] = []
+    for i in sorted(range(len(lengths)), key=lengths.__getitem__):
+        if batch and (len(batch) + 1) * lengths[i] > budget:  # sorted, so this one would be the longest
+            yield batch
+            batch = []
+        batch.append(i)
+    if batch:
+        yield batch
+
+
+Row = TypeVar("Row")
+
+
+@dataclass(frozen=True)
+class Read(Generic[X, Row, R]):
+    """One input, the rows it was read as (none, one, or the windows of a long text), and what was said of each."""
+
+    input: X
+    rows: list[Row]
+    said: list[R]
+
+
+def read_in_order(
+    inputs: Iterator[X],
+    rows_of: Callable[[list[X]], list[list[Row]]],
+    n_tokens: Callable[[Row], int],
+    read: Callable[[list[Row]], Sequence[R]],
+    *,
+    length: Callable[[X], int],
+    batch_tokens: int = BATCH_TOKENS,
+) -> Iterator[Read[X, Row, R]]:
+    """Every input in order, with what `read` said of its rows; rows of about one length are read together."""
+    for window in windows(inputs, length):
+        rows_by_input = rows_of(window)
+        flat = [row for rows in rows_by_input for row in rows]
+        said: list[R | None] = [None] * len(flat)
+        for batch in batches([n_tokens(row) for row in flat], batch_tokens):
+            for i, result in zip(batch, read([flat[i] for i in batch]), strict=True):
+                said[i] = result
+        answers = iter(said)
+        for item, rows in zip(window, rows_by_input, strict=True):
+            yield Read(item, rows, [next(answers) for _ in rows])  # type: ignore[misc]  # every row was read

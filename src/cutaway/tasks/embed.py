@@ -1,0 +1,81 @@
+"""Sentences as vectors: texts of like meaning point the same way."""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, overload
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from cutaway.checks import Size, check
+from cutaway.models.config import SentenceVector
+from cutaway.tasks.able import check_able
+from cutaway.tasks.each import BATCH_TOKENS, each, is_text, read_in_order
+from cutaway.tasks.reader import Reader, Row
+
+if TYPE_CHECKING:
+    from cutaway.model import Model
+
+
+@overload
+def embed(
+    model: "Model",
+    texts: str | list[str] | tuple[str, ...],
+    *,
+    engine: str | None = None,
+    precision: str | None = None,
+    batch_tokens: int = BATCH_TOKENS,
+) -> Tensor: ...
+@overload
+def embed(
+    model: "Model",
+    texts: Iterator[str],
+    *,
+    engine: str | None = None,
+    precision: str | None = None,
+    batch_tokens: int = BATCH_TOKENS,
+) -> Iterator[Tensor]: ...
+def embed(
+    model: "Model",
+    texts: str | list[str] | tuple[str, ...] | Iterator[str],
+    *,
+    engine: str | None = None,
+    precision: str | None = None,
+    batch_tokens: int = BATCH_TOKENS,
+) -> Tensor | Iterator[Tensor]:
+    """The vector [D] of a text, [n, D] of a list, an iterator of [D] of an iterator; float32.
+
+    Pooled and normalised as the checkpoint says; an encoder without a head gives the mean of its hidden states. A text
+    that is longer than the model reads is read in windows of one size, whose vectors are averaged (and made as long as
+    one text's, if the model normalises): sentence-transformers would cut it. An empty text is read as the special
+    tokens alone, as there; where there are none, its vector is 0.
+    """
+    check_able(model, "embed", SentenceVector, None)
+    check("batch_tokens", batch_tokens, Size)
+    reader = Reader(model, "embed", engine, precision)
+    head = model.config.head
+    normalized = isinstance(head, SentenceVector) and head.normalized
+    stack = model.config.encoder or model.config.decoder
+    assert stack is not None
+
+    def rows_of(window: list[str]) -> list[list[Row]]:
+        return [[row for row in rows if row.ids] for rows in reader.texts(window)]
+
+    def read(rows: list[Row]) -> Sequence[Tensor]:
+        said = reader.read(rows).unbind()
+        return said if head is not None else [x_TD[: len(row)].mean(0) for x_TD, row in zip(said, rows, strict=True)]
+
+    def run(stream: Iterator[str]) -> Iterator[Tensor]:
+        for one in read_in_order(stream, rows_of, len, read, length=len, batch_tokens=batch_tokens):
+            if len(one.said) == 1:
+                yield one.said[0]
+            elif one.said:
+                mean_D = torch.stack(one.said).mean(0)
+                yield F.normalize(mean_D, dim=0) if normalized else mean_D
+            else:
+                yield torch.zeros(stack.d_model)
+
+    found = each(texts, run, is_text)
+    if not isinstance(found, list):
+        return found
+    return torch.stack(found) if found else torch.zeros(0, stack.d_model)

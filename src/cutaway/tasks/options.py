@@ -1,0 +1,75 @@
+"""How a task writes, as its keyword arguments: the fields of Generation, with words given as text."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from cutaway.checks import named
+from cutaway.decoding.generation import Generation, Numbers, changed
+from cutaway.errors import ConfigError
+from cutaway.text.tokenizer import Tokenizer
+
+_SAMPLING = ("temperature", "top_k", "top_p", "min_p", "seed")
+
+
+class Options(Numbers, total=False):
+    """Keyword arguments of translate, summarize, complete, chat and answer; see Generation for what each does."""
+
+    stop: str | Sequence[str]  # a text ends before the first of these
+    prefix: str  # every text begins with it
+    force: str | Sequence[str]  # words that must occur, each as after a space (beam search only)
+    ban: str | Sequence[str]  # words that must not, as their usual tokens
+    engine: str | None
+    precision: str | None
+
+
+def generation(options: Options, default: Generation, tokenizer: Tokenizer) -> Generation:
+    """`default`, changed by what a user asks for; their words become tokens.
+
+    An option of sampling switches sampling on, and beams off unless they are asked for too. Defaults give way to what
+    is asked: there are as many beams as texts, and the shortest text is no longer than the longest.
+    """
+    asked: dict[str, Any] = {name: value for name, value in options.items() if name not in ("engine", "precision")}
+    sampling = [name for name in _SAMPLING if asked.get(name) is not None]
+    if sampling and asked.setdefault("sample", True) is False:
+        raise ConfigError(f"{sampling[0]} is an option of sampling, and sample=False; leave one of them out")
+    if asked.get("sample") and asked.setdefault("beams", 1) is None:
+        asked["beams"] = 1
+    most, best = asked.get("max_new_tokens"), asked.get("n_best", 1)
+    if isinstance(most, int) and "min_new_tokens" not in asked:
+        asked["min_new_tokens"] = min(default.min_new_tokens, max(0, most))
+    if isinstance(best, int) and asked.get("beams") is None and not asked.get("sample", default.sample):
+        asked["beams"] = max(default.beams or 1, best)
+    for name in ("stop", "force", "ban"):
+        if name in asked:
+            asked[name] = _texts(name, asked[name])
+    if "force" in asked:
+        asked["force"] = tuple(_within_a_text(tokenizer, word) for word in asked["force"])
+    if "ban" in asked:
+        forms = [form for word in asked["ban"] for form in (_ids(tokenizer, word), _within_a_text(tokenizer, word))]
+        asked["ban"] = tuple(dict.fromkeys(forms))
+    if "prefix" in asked:
+        (text,) = _texts("prefix", asked["prefix"], empty=True)
+        asked["prefix"] = _ids(tokenizer, text)
+    return changed(default, asked)
+
+
+def _texts(name: str, value: object, *, empty: bool = False) -> tuple[str, ...]:
+    texts = (value,) if isinstance(value, str) else value
+    if not isinstance(texts, Sequence) or not all(isinstance(text, str) for text in texts):
+        raise ConfigError(f"{name}={named(value)}: expected a text, or a list of texts")
+    if name == "prefix" and len(texts) != 1:
+        raise ConfigError(f"prefix={named(value)}: expected one text")
+    if not empty and not all(text.strip() or (text and name == "stop") for text in texts):
+        raise ConfigError(f"{name} has an empty text; leave it out")
+    return tuple(texts)
+
+
+def _ids(tokenizer: Tokenizer, text: str) -> tuple[int, ...]:
+    """As a text begins."""
+    return tuple(tokenizer.encode_target(text, special=False).ids)
+
+
+def _within_a_text(tokenizer: Tokenizer, word: str) -> tuple[int, ...]:
+    """As it is written after a space: a byte-level vocabulary has other tokens for " cat" than for "cat"."""
+    stop, both = _ids(tokenizer, "."), _ids(tokenizer, f". {word.lstrip()}")
+    return both[len(stop) :] if both[: len(stop)] == stop else _ids(tokenizer, word)

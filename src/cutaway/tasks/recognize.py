@@ -1,0 +1,97 @@
+"""What an image shows."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Union, overload
+
+import torch
+from torch import Tensor
+
+from cutaway.checks import Size, check
+from cutaway.models.config import Classifier, StackConfig
+from cutaway.tasks.able import cannot
+from cutaway.tasks.classify import Label, labels, probabilities
+from cutaway.tasks.each import each, prepared, windows
+from cutaway.tasks.pixels import pixels_of, processing_of
+
+if TYPE_CHECKING:
+    import PIL.Image
+
+    from cutaway.model import Model
+
+IMAGES = 32
+"""Images in one batch."""
+Image = Union[str, Path, bytes, "PIL.Image.Image", Tensor]
+Images = Union[list[str], list[Path], list[bytes], "list[PIL.Image.Image]", list[Tensor], list[Image]]
+
+
+@overload
+def recognize(
+    model: "Model",
+    images: Image,
+    *,
+    top: int | None = 5,
+    engine: str | None = None,
+    precision: str | None = None,
+    batch: int = IMAGES,
+) -> list[Label]: ...
+@overload
+def recognize(
+    model: "Model",
+    images: Images | tuple[Image, ...],
+    *,
+    top: int | None = 5,
+    engine: str | None = None,
+    precision: str | None = None,
+    batch: int = IMAGES,
+) -> list[list[Label]]: ...
+@overload
+def recognize(
+    model: "Model",
+    images: Iterator[Image],
+    *,
+    top: int | None = 5,
+    engine: str | None = None,
+    precision: str | None = None,
+    batch: int = IMAGES,
+) -> Iterator[list[Label]]: ...
+def recognize(
+    model: "Model",
+    images: Image | Images | tuple[Image, ...] | Iterator[Image],
+    *,
+    top: int | None = 5,
+    engine: str | None = None,
+    precision: str | None = None,
+    batch: int = IMAGES,
+) -> list[Label] | list[list[Label]] | Iterator[list[Label]]:
+    """The `top` classes (None: all) of an image, best first.
+
+    An image is a path, the bytes of a file, a Pillow image, a tensor of bytes [C, height, width], or a tensor of floats
+    [C, I, J] that is ready for the network. `batch` images are read at once. An empty path has no class: its list is
+    empty.
+    """
+    config = model.config
+    stack = config.encoder
+    if not isinstance(config.head, Classifier) or not isinstance(stack, StackConfig) or stack.patches is None:
+        raise cannot(model, "recognize")
+    check("top", top, Size | None)
+    check("batch", batch, Size)
+    patches, processing = stack.patches, processing_of(model, stack.patches)
+    runner = model.engine(engine, precision)
+
+    def ready(image: Image) -> Tensor | None:
+        return None if isinstance(image, str) and not image.strip() else pixels_of(image, processing, patches)
+
+    def run(stream: Iterator[Image]) -> Iterator[list[Label]]:
+        for window in windows(prepared(stream, ready), lambda _: 0, batch):
+            seen = [pixels for pixels in window if pixels is not None]
+            said = iter(probabilities(model, runner.read(torch.stack(seen)).float()) if seen else ())
+            yield from ([] if pixels is None else labels(model, next(said), top) for pixels in window)
+
+    return each(images, run, _is_one, "path, bytes, Pillow image or tensor")
+
+
+def _is_one(given: object) -> bool:
+    if isinstance(given, Tensor):
+        return given.dim() < 4
+    return isinstance(given, str | Path | bytes) or hasattr(given, "getexif")  # Pillow's images have it

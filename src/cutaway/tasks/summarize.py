@@ -1,0 +1,37 @@
+"""A long text to a short one, by an encoder-decoder that was taught to."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Unpack
+
+from cutaway.decoding.generation import Generation, Prompt, changed
+from cutaway.tasks.able import cannot
+from cutaway.tasks.each import each, is_text
+from cutaway.tasks.options import Options
+from cutaway.tasks.taught import Taught, tasks_of
+from cutaway.tasks.writer import Writer, is_blank
+
+if TYPE_CHECKING:
+    from cutaway.model import Model
+
+
+def summarize(model: "Model", texts: object, *, details: bool = False, **options: Unpack[Options]) -> Any:
+    """A text, a list or an iterator of them -> their summaries, likewise.
+
+    Prefix, lengths and beams are those that the checkpoint names for the task (T5's "summarize: "); one that names
+    none is taken for a model that does nothing else. A text longer than the model reads is an error, never cut.
+    """
+    tasks = tasks_of(model)
+    taught = tasks.get("summarization", Taught())
+    if (tasks and not taught.prefix) or (model.tokenizer is not None and model.tokenizer.kind == "Marian"):
+        raise cannot(model, "summarize")  # taught other tasks; or reads one language and writes another
+    writer = Writer(model, "summarize", options, changed(Generation(), {**taught.changes}), details=details)
+
+    def prompt(text: str) -> Prompt | None:
+        if is_blank(text):
+            return None
+        return writer.checked(writer.tokenizer.encode(taught.prefix + text).ids, "text")
+
+    def run(inputs: Iterator[str]) -> Iterator[Any]:
+        return writer.shown(writer.write(inputs, prompt))
+
+    return each(texts, run, is_text)

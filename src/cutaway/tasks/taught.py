@@ -1,0 +1,69 @@
+"""What a checkpoint says of its tasks: T5's config.json has a prefix, lengths and beams for each it was taught."""
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from cutaway.checkpoints.keys import Keys
+from cutaway.checkpoints.usage import CONFIG
+from cutaway.decoding.generation import Changes
+
+if TYPE_CHECKING:
+    from cutaway.model import Model
+
+_LANGUAGES = re.compile(r"translation_(\w+?)_to_(\w+)")
+_NAMES = re.compile(r"translate (\w+) to (\w+)")
+
+
+@dataclass(frozen=True)
+class Taught:
+    """One task: the words that ask for it, and how its makers search."""
+
+    prefix: str = ""
+    changes: Changes = field(default_factory=Changes)
+
+
+@dataclass(frozen=True)
+class Direction:
+    """One direction of translation, each language by its code and, where the prefix has one, its name."""
+
+    source: tuple[str, ...]
+    target: tuple[str, ...]
+    taught: Taught
+
+    def __str__(self) -> str:
+        return f"{self.source[0]} to {self.target[0]}"
+
+
+def tasks_of(model: "Model") -> dict[str, Taught]:
+    """task_specific_params of config.json, by name; empty for most models."""
+    if model.origin is None:
+        return {}
+    keys = Keys(model.origin.files[CONFIG], f"{model.name}'s {CONFIG}").part("task_specific_params")
+    return {name: _taught(keys.part(name)) for name in keys.data}
+
+
+def _taught(keys: Keys) -> Taught:
+    """Their lengths count the token that decoding starts with; ours count what is written."""
+    prefix = keys.get("prefix", "")
+    if not isinstance(prefix, str):
+        raise keys.wrong("prefix", prefix, "a text")
+    changes: Changes = {"beams": keys.count("num_beams", 1)}
+    changes["length_penalty"] = keys.number("length_penalty", 1.0, low=-100.0, high=100.0)
+    changes["early_stopping"] = keys.get("early_stopping") is True  # not "never": while a better one is possible
+    changes["min_new_tokens"] = max(0, int(keys.number("min_length", 0)) - 1)
+    changes["no_repeat_ngram"] = int(keys.number("no_repeat_ngram_size", 0))
+    if (longest := keys.optional_count("max_length")) is not None:
+        changes["max_new_tokens"] = max(1, longest - 1)
+    return Taught(prefix, changes)
+
+
+def directions(tasks: dict[str, Taught]) -> list[Direction]:
+    """The translations among the tasks that begin with a prefix."""
+    found = []
+    for name, taught in tasks.items():
+        if (codes := _LANGUAGES.fullmatch(name)) and taught.prefix:
+            names = _NAMES.match(taught.prefix)
+            source, target = ((codes[i], *((names[i],) if names else ())) for i in (1, 2))
+            found.append(Direction(source, target, taught))
+    return found
