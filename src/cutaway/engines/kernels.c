@@ -246,22 +246,28 @@ static void attend_many(const float *q, int64_t of_q, const float *k, int64_t of
     }
 }
 
-/* One query (the newest token): nothing to share, so keys and values are read where they are. */
-static void attend_one(const float *q, const float *k, int64_t of_k, const float *v, int64_t of_v, const float *bias,
-                       float *y, int64_t S, int64_t K, float scale, float *weights) {
-    for (int64_t s = 0; s < S; s++) weights[s] = dot(q, k + s * of_k, K) * scale;
+/* One query (the newest token): nothing to share, so keys and values are read where they are. Token s is in the row
+ * holders[s], or all are in the given row; of_k and of_v are the strides of rows, heads and tokens. */
+static void attend_one(const float *q, const float *k, const int64_t *of_k, const float *v, const int64_t *of_v,
+                       const int64_t *holders, int64_t row, const float *bias, float *y, int64_t S, int64_t K,
+                       float scale, float *weights) {
+    for (int64_t s = 0; s < S; s++)
+        weights[s] = dot(q, k + (holders ? holders[s] : row) * of_k[0] + s * of_k[2], K) * scale;
     if (bias)
         for (int64_t s = 0; s < S; s++) weights[s] += bias[s];
     softmax(weights, S);
     for (int64_t i = 0; i < K; i++) y[i] = 0.0f;
-    for (int64_t s = 0; s < S; s++)
-        for (int64_t i = 0; i < K; i++) y[i] += weights[s] * v[s * of_v + i];
+    for (int64_t s = 0; s < S; s++) {
+        const float *value = v + (holders ? holders[s] : row) * of_v[0] + s * of_v[2];
+        for (int64_t i = 0; i < K; i++) y[i] += weights[s] * value[i];
+    }
 }
 
 /* q [B, H, T, K], k and v [B / share, G, S, K], bias [B / share, H, T, S] or NULL, each with its strides of the first three
- * axes (0: the same for all); y [B, T, H, K], without gaps. The last axis of q, k and v has no gaps. */
-void attend(const float *q, const float *k, const float *v, const float *bias, float *y, const int64_t *sizes,
-            const int64_t *strides, float scale) {
+ * axes (0: the same for all); y [B, T, H, K], without gaps. The last axis of q, k and v has no gaps. If T is 1, holders
+ * [B, S] may say which row of k and v each token is in. */
+void attend(const float *q, const float *k, const float *v, const float *bias, const int64_t *holders, float *y,
+            const int64_t *sizes, const int64_t *strides, float scale) {
     const int64_t B = sizes[0], H = sizes[1], T = sizes[2], G = sizes[3], S = sizes[4], K = sizes[5], share = sizes[6];
     const int64_t *of_q = strides, *of_k = strides + 3, *of_v = strides + 6, *of_bias = strides + 9;
     const int64_t s_padded = (S + WIDE - 1) / WIDE * WIDE, k_padded = (K + WIDE - 1) / WIDE * WIDE;
@@ -271,13 +277,15 @@ void attend(const float *q, const float *k, const float *v, const float *bias, f
         for (int64_t h = 0; h < H; h++) {
             const int64_t g = h / (H / G), row = b / share;
             const float *queries = q + b * of_q[0] + h * of_q[1];
-            const float *keys = k + row * of_k[0] + g * of_k[1], *values = v + row * of_v[0] + g * of_v[1];
+            const float *keys = k + g * of_k[1], *values = v + g * of_v[1];
             const float *added = bias ? bias + row * of_bias[0] + h * of_bias[1] : 0;
             float *to = y + (b * T * H + h) * K;
             float room[n_room] __attribute__((aligned(4 * WIDE)));
-            if (T == 1) attend_one(queries, keys, of_k[2], values, of_v[2], added, to, S, K, scale, room);
+            if (T == 1)
+                attend_one(queries, keys, of_k, values, of_v, holders ? holders + b * S : 0, row, added, to, S, K, scale,
+                           room);
             else
-                attend_many(queries, of_q[2], keys, of_k[2], values, of_v[2], added, of_bias[2], to, H * K, T, S, K, scale,
+                attend_many(queries, of_q[2], keys + row * of_k[0], of_k[2], values + row * of_v[0], of_v[2], added, of_bias[2], to, H * K, T, S, K, scale,
                             room);
         }
 }

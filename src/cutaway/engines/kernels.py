@@ -28,7 +28,7 @@ _SIGNATURES = {
     "quantize": (_P, _N, _N, _P, _P),
     "dequantize": (_P, _N, _N, _P, _P, _P, _N, _P),
     "few_rows": (_P, _N, _N, _P, _N, _P, _P, _P, _N, _P, _P),
-    "attend": (_P, _P, _P, _P, _P, ctypes.POINTER(_N), ctypes.POINTER(_N), ctypes.c_float),
+    "attend": (_P, _P, _P, _P, _P, _P, ctypes.POINTER(_N), ctypes.POINTER(_N), ctypes.c_float),
     "rms_norm": (_P, _N, _N, _P, ctypes.c_float, _P),
     "turn": (_P, _P, _P, _P, ctypes.POINTER(_N), ctypes.POINTER(_N)),
 }
