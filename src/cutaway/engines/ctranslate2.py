@@ -123,7 +123,7 @@ class CTranslate2(Engine):
                 batch_type="tokens",
             )
             for i, result in zip(rows, results, strict=True):
-                found[i] = self._told(plan, result)
+                found[i] = self._told(plan, result, room)
         texts = [found[i] for i in range(len(window))]
         return self._scored(plan, window, texts) if plan.options.scores else texts
 
@@ -166,15 +166,17 @@ class CTranslate2(Engine):
         rest = {"max_length": room - len(prefix), "min_length": max(0, least - len(prefix))}
         return lambda **how: self.model.generate_batch(begun, include_prompt_in_result=False, **options, **rest, **how)
 
-    def _told(self, plan: Plan, result: Any) -> list[Written]:
-        """A result of CTranslate2's as our records."""
+    def _told(self, plan: Plan, result: Any, room: int) -> list[Written]:
+        """A result of CTranslate2's as our records. The token that a full text must end with is put there."""
         if self.encoder is not None:
             texts = [[int(word) for word in words] for words in result.hypotheses]
         else:
             texts = [[*plan.options.prefix, *ids] for ids in result.sequences_ids]
         told = []
         for ids, score in zip(texts, result.scores or [math.nan] * len(texts), strict=True):
-            written = finished(tuple(self.tokens[i] for i in ids), score, plan.ends, plan.usage.end)
+            if plan.usage.last is not None and len(ids) == room and ids[-1] not in plan.ends:
+                ids[-1] = plan.usage.last
+            written = finished(tuple(self.tokens[i] for i in ids), score, plan, room)
             if plan.options.stop and plan.decode is not None:
                 stop = _first_stop(written.ids, plan.options.stop, plan.decode)
                 written = written if stop is None else stopped(written, stop)
@@ -189,16 +191,20 @@ class CTranslate2(Engine):
         if plan.beams > 1 or generation.n_best > 1:
             raise InputError("only one text can be streamed, by greedy search or sampling; ask for beams=1, n_best=1")
         asked = self._ask(plan, 0, prompt)
-        return self._streamed(plan, self._call(plan, [asked], plan.room(asked), options))
+        room = plan.room(asked)
+        return self._streamed(plan, self._call(plan, [asked], room, options), room)
 
-    def _streamed(self, plan: Plan, ask: Callable[..., Sequence[Any]]) -> Iterator[Token]:
+    def _streamed(self, plan: Plan, ask: Callable[..., Sequence[Any]], room: int) -> Iterator[Token]:
         """Tokens that may be the beginning of a stop string wait until it is known."""
         tokens = [self.tokens[i] for i in plan.options.prefix] if self.encoder is None else []
         stops, decode, given = plan.options.stop, plan.decode, 0
         for step in _steps(ask):
-            if step.token_id in plan.ends:
+            id_ = step.token_id
+            if plan.usage.last is not None and len(tokens) + 1 == room:
+                id_ = plan.usage.last
+            if id_ in plan.ends:
                 break
-            tokens.append(Token(step.token_id, step.log_prob))
+            tokens.append(Token(id_, step.log_prob))
             n = len(tokens)
             if stops and decode is not None:
                 ids = [token.id for token in tokens]
