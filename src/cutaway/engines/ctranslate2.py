@@ -9,6 +9,7 @@ import os
 import queue
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from cutaway.decoding.plan import Asked, Plan
 from cutaway.decoding.stops import Stop, find_stop, n_safe
 from cutaway.decoding.texts import finished, stopped
 from cutaway.engines.ctranslate2_files import opened
-from cutaway.engines.ctranslate2_options import NATIVE, arguments
+from cutaway.engines.ctranslate2_options import NATIVE, arguments, differs
 from cutaway.engines.ctranslate2_spec import library, places
 from cutaway.engines.engine import Decode, Engine, EngineName, Precision
 from cutaway.errors import InputError
@@ -32,7 +33,7 @@ WINDOW = 16  # batches whose texts are sorted by length together
 
 
 class CTranslate2(Engine):
-    """`write` tells the score of a text, but not of each token (their logprob is nan); `stream` tells both."""
+    """Where `otherwise` makes another engine, that one writes what CTranslate2 can't, or would write differently."""
 
     name: EngineName = "ctranslate2"
 
@@ -43,6 +44,7 @@ class CTranslate2(Engine):
         precision: Precision = "float32",
         *,
         keep: bool = False,
+        otherwise: Callable[[], Engine] | None = None,
         workers: int = 1,
         threads: int | None = None,
     ) -> None:
@@ -71,6 +73,7 @@ class CTranslate2(Engine):
         self.model = opened(network, start, "int8" if precision == "int8" else "float32", keep, load)
         assert isinstance(network, Transformer)
         self.encoder, self.decoder, self.last = network.config.encoder, network.config.decoder, network.config.last
+        self.otherwise = otherwise
         self.tokens = [Token(i, math.nan) for i in range(self.last.vocabulary or 0)]
 
     # Writing
@@ -78,8 +81,15 @@ class CTranslate2(Engine):
     def write(
         self, prompts: Iterable[Prompt], generation: Generation, decode: Decode | None = None
     ) -> Iterator[list[Written]]:
+        if (other := self._other(generation)) is not None:
+            return other.write(prompts, generation, decode)
         plan = Plan(self.network, generation, self.usage, decode)
         return self._written(plan, prompts, arguments(plan))
+
+    def _other(self, generation: Generation) -> Engine | None:
+        if self.otherwise is None or differs(generation, self.usage, self.network) is None:
+            return None
+        return self.otherwise()
 
     def _written(self, plan: Plan, prompts: Iterable[Prompt], options: dict[str, Any]) -> Iterator[list[Written]]:
         asked = (self._ask(plan, i, prompt) for i, prompt in enumerate(prompts))
@@ -113,8 +123,30 @@ class CTranslate2(Engine):
                 batch_type="tokens",
             )
             for i, result in zip(rows, results, strict=True):
-                found[i] = self._told(plan, result)
-        return [found[i] for i in range(len(window))]
+                found[i] = self._told(plan, result, room)
+        texts = [found[i] for i in range(len(window))]
+        return self._scored(plan, window, texts) if plan.options.scores else texts
+
+    def _scored(self, plan: Plan, window: Sequence[Asked], texts: list[list[Written]]) -> list[list[Written]]:
+        """The same texts, with the log-probability of each token: CTranslate2 tells it of a text that is there."""
+        pairs = [(asked, text) for asked, written in zip(window, texts, strict=True) for text in written]
+        prompts = [[str(i) for i in asked.ids] for asked, _ in pairs]
+        said = [[str(i) for i in text.ids] for _, text in pairs]
+        longest = max(len(a) + len(b) for a, b in zip(prompts, said, strict=True))
+        how = {"max_batch_size": max(plan.options.batch_tokens, longest), "batch_type": "tokens", "max_input_length": 0}
+        if self.encoder is not None:
+            results = self.model.score_batch(prompts, said, **how)
+            rows = [result.log_probs for result in results]  # and one of the end that it adds
+        else:
+            results = self.model.score_batch([a + b for a, b in zip(prompts, said, strict=True)], **how)
+            rows = [
+                row.log_probs[len(a) - 1 :] for row, a in zip(results, prompts, strict=True)
+            ]  # of all but the first
+        scored = iter(
+            replace(text, tokens=tuple(Token(i, logprob) for i, logprob in zip(text.ids, row, strict=False)))
+            for (_, text), row in zip(pairs, rows, strict=True)
+        )
+        return [[next(scored) for _ in written] for written in texts]
 
     def _call(
         self, plan: Plan, prompts: Sequence[Asked], room: int, options: dict[str, Any]
@@ -134,15 +166,17 @@ class CTranslate2(Engine):
         rest = {"max_length": room - len(prefix), "min_length": max(0, least - len(prefix))}
         return lambda **how: self.model.generate_batch(begun, include_prompt_in_result=False, **options, **rest, **how)
 
-    def _told(self, plan: Plan, result: Any) -> list[Written]:
-        """A result of CTranslate2's as our records."""
+    def _told(self, plan: Plan, result: Any, room: int) -> list[Written]:
+        """A result of CTranslate2's as our records. The token that a full text must end with is put there."""
         if self.encoder is not None:
             texts = [[int(word) for word in words] for words in result.hypotheses]
         else:
             texts = [[*plan.options.prefix, *ids] for ids in result.sequences_ids]
         told = []
         for ids, score in zip(texts, result.scores or [math.nan] * len(texts), strict=True):
-            written = finished(tuple(self.tokens[i] for i in ids), score, plan.ends, plan.usage.end)
+            if plan.usage.last is not None and len(ids) == room and ids[-1] not in plan.ends:
+                ids[-1] = plan.usage.last
+            written = finished(tuple(self.tokens[i] for i in ids), score, plan, room)
             if plan.options.stop and plan.decode is not None:
                 stop = _first_stop(written.ids, plan.options.stop, plan.decode)
                 written = written if stop is None else stopped(written, stop)
@@ -150,21 +184,27 @@ class CTranslate2(Engine):
         return told
 
     def stream(self, prompt: Prompt, generation: Generation, decode: Decode | None = None) -> Iterator[Token]:
+        if (other := self._other(generation)) is not None:
+            return other.stream(prompt, generation, decode)
         plan = Plan(self.network, generation, self.usage, decode)
         options = arguments(plan) | {"return_scores": True}
         if plan.beams > 1 or generation.n_best > 1:
             raise InputError("only one text can be streamed, by greedy search or sampling; ask for beams=1, n_best=1")
         asked = self._ask(plan, 0, prompt)
-        return self._streamed(plan, self._call(plan, [asked], plan.room(asked), options))
+        room = plan.room(asked)
+        return self._streamed(plan, self._call(plan, [asked], room, options), room)
 
-    def _streamed(self, plan: Plan, ask: Callable[..., Sequence[Any]]) -> Iterator[Token]:
+    def _streamed(self, plan: Plan, ask: Callable[..., Sequence[Any]], room: int) -> Iterator[Token]:
         """Tokens that may be the beginning of a stop string wait until it is known."""
         tokens = [self.tokens[i] for i in plan.options.prefix] if self.encoder is None else []
         stops, decode, given = plan.options.stop, plan.decode, 0
         for step in _steps(ask):
-            if step.token_id in plan.ends:
+            id_ = step.token_id
+            if plan.usage.last is not None and len(tokens) + 1 == room:
+                id_ = plan.usage.last
+            if id_ in plan.ends:
                 break
-            tokens.append(Token(step.token_id, step.log_prob))
+            tokens.append(Token(id_, step.log_prob))
             n = len(tokens)
             if stops and decode is not None:
                 ids = [token.id for token in tokens]
