@@ -20,7 +20,7 @@ from cutaway.decoding.plan import Asked, Plan
 from cutaway.decoding.stops import Stop, find_stop, n_safe
 from cutaway.decoding.texts import finished, stopped
 from cutaway.engines.ctranslate2_files import opened
-from cutaway.engines.ctranslate2_options import NATIVE, arguments
+from cutaway.engines.ctranslate2_options import NATIVE, arguments, differs
 from cutaway.engines.ctranslate2_spec import library, places
 from cutaway.engines.engine import Decode, Engine, EngineName, Precision
 from cutaway.errors import InputError
@@ -74,6 +74,9 @@ class CTranslate2(Engine):
         self.tokens = [Token(i, math.nan) for i in range(self.last.vocabulary or 0)]
 
     # Writing
+
+    def unlike(self, generation: Generation) -> str | None:
+        return differs(generation, self.usage, self.network)
 
     def write(
         self, prompts: Iterable[Prompt], generation: Generation, decode: Decode | None = None

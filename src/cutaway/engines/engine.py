@@ -21,6 +21,10 @@ class Engine(ABC):
     precision: Precision
     weights: tuple[tuple[int, int], ...] = ()  # the addresses and versions of those it was made of
 
+    def unlike(self, generation: Generation) -> str | None:
+        """Why it may write another text than the native engine with these options, or can't; None: it does not."""
+        return None
+
     @abstractmethod
     def write(
         self, prompts: Iterable[Prompt], generation: Generation, decode: Decode | None = None
