@@ -1,11 +1,11 @@
-"""Two workers share two cores: one thread each, or they fight over them. Converted models go into a cache of the run."""
+"""What holds for every test: two workers share two cores, and nothing is written into the user's cache."""
 
 import os
 
 import pytest
 import torch
 
-torch.set_num_threads(1)
+torch.set_num_threads(1)  # or the workers fight over the cores
 
 
 @pytest.fixture(scope="session", autouse=True)
