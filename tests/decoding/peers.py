@@ -18,7 +18,7 @@ V = 60
 MARIAN = {
     "vocab_size": V, "d_model": 24, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4,
     "decoder_attention_heads": 2, "encoder_ffn_dim": 20, "decoder_ffn_dim": 28, "max_position_embeddings": 64,
-    "pad_token_id": V - 1, "eos_token_id": 0, "decoder_start_token_id": V - 1, "forced_eos_token_id": None,
+    "pad_token_id": V - 1, "eos_token_id": 0, "decoder_start_token_id": V - 1, "forced_eos_token_id": 0,
     "activation_function": "swish", "scale_embedding": True,
 }  # fmt: skip
 T5 = {
@@ -73,6 +73,8 @@ def make_peer(name: str, folder: Path, n_ends: int = 1) -> Peer:
                 weight += 0.35 * torch.randn(weight.shape)
     ends = _likely_ends(theirs, n_ends)
     theirs.config.eos_token_id = theirs.generation_config.eos_token_id = ends if n_ends > 1 else ends[0]
+    if name == "marian":
+        theirs.config.forced_eos_token_id = theirs.generation_config.forced_eos_token_id = ends[0]
     theirs.save_pretrained(folder)
     return Peer(theirs, cutaway.load(folder), theirs.config.is_encoder_decoder)
 
@@ -81,7 +83,8 @@ def _likely_ends(theirs: Any, n: int) -> list[int]:
     """Tokens that this model writes about once in ten: texts then end, but not at once."""
     prompts = torch.randint(3, V - 1, (32, 5))
     written = theirs.generate(
-        prompts, attention_mask=torch.ones_like(prompts), do_sample=True, max_new_tokens=12, eos_token_id=None
+        prompts, attention_mask=torch.ones_like(prompts), do_sample=True, max_new_tokens=12, eos_token_id=None,
+        forced_eos_token_id=None,
     )[:, -12:].flatten()  # fmt: skip
     counts = Counter(token for token in written.tolist() if 3 <= token < V - 1)
     wanted = len(written) / 10 / n

@@ -33,6 +33,7 @@ def read_usage(files: Files, family: Family, config: TransformerConfig, where: P
         end=_tokens(keys, "eos_token_id"),
         pad=pad,
         never=tuple(sorted(_never(keys) | (set() if pad is None or family.writes_pad else {pad}))),
+        last=_last(keys) if config.decoder is not None else None,
         beams=keys.count("num_beams", 1),
         max_length=keys.optional_count("max_length"),
         max_tokens=Keys(files.get(SENTENCES, {}), str(where / SENTENCES)).optional_count("max_seq_length"),
@@ -52,6 +53,11 @@ def _tokens(keys: Keys, name: str) -> tuple[int, ...]:
     value = keys.get(name, [])
     tokens = [_token(keys, name, item) for item in (value if isinstance(value, list) else [value])]
     return tuple(token for token in tokens if token is not None)
+
+
+def _last(keys: Keys) -> int | None:
+    tokens = _tokens(keys, "forced_eos_token_id")
+    return tokens[0] if tokens else None
 
 
 def _never(keys: Keys) -> set[int]:
@@ -102,6 +108,8 @@ def side_files(usage: Usage, config: TransformerConfig) -> Files:
         generation = {key: value for key, value in usage_keys(usage, config).items() if key.endswith("token_id")}
         if usage.never:
             generation["bad_words_ids"] = [[token] for token in usage.never]
+        if usage.last is not None:
+            generation["forced_eos_token_id"] = usage.last
         if usage.beams > 1:
             generation["num_beams"] = usage.beams
         if usage.max_length is not None:

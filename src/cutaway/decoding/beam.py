@@ -36,7 +36,6 @@ class Beams:
         self.n_looked_at = max(2, 1 + len(plan.ends)) * self.width  # enough to go on with if all ends are among them
         self.banks = Banks(plan.options.force) if plan.options.force else None
         self.rows = Rows(plan, asked)
-        self.room = [plan.room(each) for each in asked]
         self.pools = [[Pool(self.width) for _ in range(self.groups)] for _ in asked]
         self.scores_BW = self.rows.tracks[LOGPROBS].sum(1, keepdim=True)  # of the forced prefix
         self.done_BG = torch.zeros(len(asked), self.groups, dtype=torch.bool, device=plan.device)
@@ -58,7 +57,7 @@ class Beams:
     def join(self, other: "Beams") -> None:
         """The texts of `other` are searched for along with these."""
         self.rows.join(other.rows)
-        self.asked, self.room, self.pools = self.asked + other.asked, self.room + other.room, self.pools + other.pools
+        self.asked, self.pools = self.asked + other.asked, self.pools + other.pools
         self.scores_BW = torch.cat((self.scores_BW, other.scores_BW))
         self.done_BG = torch.cat((self.done_BG, other.done_BG))
 
@@ -69,8 +68,7 @@ class Beams:
         answers = [(self.asked[text], self._best(text)) for text in ended]
         if ended:
             order = self.rows.drop(ended)
-            self.asked, self.room = [self.asked[i] for i in order], [self.room[i] for i in order]
-            self.pools = [self.pools[i] for i in order]
+            self.asked, self.pools = [self.asked[i] for i in order], [self.pools[i] for i in order]
             kept = torch.tensor(order, device=self.plan.device, dtype=torch.long)
             self.scores_BW, self.done_BG = self.scores_BW[kept], self.done_BG[kept]
         return answers
@@ -79,8 +77,8 @@ class Beams:
         texts = sorted((each for pool in self.pools[text] for each in pool.texts), key=lambda each: -each.score)
         if not texts and self.banks is not None:
             raise InputError(
-                f"prompt {self.asked[text].index}: no text of {self.room[text]} tokens was found that holds all that "
-                "is forced; allow more with max_new_tokens, or force less"
+                f"prompt {self.asked[text].index}: no text of {self.rows.room[text]} tokens was found that holds all "
+                "that is forced; allow more with max_new_tokens, or force less"
             )
         return texts[: self.plan.options.n_best]
 
@@ -89,7 +87,7 @@ class Beams:
         options, rows = self.plan.options, self.rows
         logits_RV = rows.logits_RV
         told = Told(logits_RV, options.alternatives)
-        if options.repetition_penalty == 1.0:
+        if options.repetition_penalty == 1.0 and self.plan.usage.last is None:
             scores_RV, missing_RV = rows.filtered(logits_RV), told.total_R1  # hiding tokens and normalising commute
         else:
             scores_RV, missing_RV = rows.filtered(logits_RV - told.total_R1), torch.zeros_like(told.total_R1)
@@ -149,8 +147,7 @@ class Beams:
     def _ends(self, found: Candidates) -> tuple[Tensor, Stops]:
         """Which candidates end their text [B, K]: by an end token, for want of room, or by a stop string."""
         ends_BK = self.is_end_V[found.tokens]
-        full = [self.rows.written(text) + 1 >= room for text, room in enumerate(self.room)]
-        if any(full):
+        if any(full := self.rows.last_places()):
             ends_BK |= torch.tensor(full, device=ends_BK.device)[:, None]
         stops: Stops = {}
         if self.plan.options.stop:
@@ -186,7 +183,7 @@ class Beams:
                 continue
             row = text * rows.width + parents[text][place]
             last = told.token(row, tokens[text][place])
-            written = finished((*tokens_of(rows, row, rows.start[text]), last), score, plan.ends, plan.usage.end)
+            written = finished((*tokens_of(rows, row, rows.start[text]), last), score, plan, rows.room[text])
             stop = stops.get((text, place))
             pool.add(written if stop is None else stopped(written, stop))
 

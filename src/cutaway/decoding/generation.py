@@ -19,7 +19,7 @@ class Generation:
     min_new_tokens: Count = 0
     # beam search
     beams: Size | None = None
-    n_best: Size = 1  # how many texts to give, best first
+    n_best: Size = 1  # how many texts to give, best first; fewer, if no more are possible
     length_penalty: float = 1.0  # score = sum of log-probabilities / length ** length_penalty
     early_stopping: bool = False  # stop at `beams` finished texts; otherwise while a better one is possible
     beam_groups: Size = 1  # groups that are kept apart by `diversity`

@@ -40,6 +40,7 @@ class Plan:
     def __init__(self, network: Network, generation: Generation, usage: Usage, decode: Decode | None = None) -> None:
         self.network, self.options, self.usage, self.decode = network, generation, usage, decode
         _check_network(network)
+        _check_words(generation)
         stack = network.config.decoder
         assert stack is not None
         assert stack.vocabulary is not None
@@ -50,16 +51,12 @@ class Plan:
         self.ends = frozenset((*usage.end, *generation.stop_ids))
         self.seed = generation.seed if generation.seed is not None else int.from_bytes(os.urandom(8))
         self.device = next((weight.device for weight in network.parameters()), torch.device("cpu"))
-        banned_ends = self.ends & {word[0] for word in generation.ban if len(word) == 1}
-        if banned_ends:
-            raise ConfigError(
-                f"ban holds the end token {min(banned_ends)}; texts must be able to end: raise min_new_tokens instead"
-            )
         singles = {word[0] for word in generation.ban if len(word) == 1}
         self.never = tuple(sorted((set(usage.never) | singles) - self.ends))
         self.phrases = tuple(word for word in generation.ban if len(word) > 1)
-        self._check_options()
         self._check_ids()
+        self._check_options()
+        self._check_beams()
 
     @property
     def looks_back(self) -> bool:
@@ -68,6 +65,12 @@ class Plan:
 
     def _check_options(self) -> None:
         options, W = self.options, self.beams
+        if banned := self.ends & {word[0] for word in options.ban if len(word) == 1}:
+            raise ConfigError(
+                f"ban holds the end token {min(banned)}; texts must be able to end: raise min_new_tokens instead"
+            )
+        if ends := self.ends & set(options.prefix):
+            raise ConfigError(f"the prefix holds the end token {min(ends)}, after which nothing is written")
         if options.min_new_tokens > (options.max_new_tokens or options.min_new_tokens):
             raise ConfigError(
                 f"min_new_tokens={options.min_new_tokens} is above max_new_tokens={options.max_new_tokens}"
@@ -94,7 +97,12 @@ class Plan:
             for name, idle in (("temperature", 1.0), ("top_k", None), ("top_p", None), ("min_p", None)):
                 if getattr(options, name) != idle:
                     raise ConfigError(f"{name}={getattr(options, name)} belongs to sampling; add sample=True")
-        self._check_beams()
+        if options.alternatives > self.vocabulary:
+            raise ConfigError(f"alternatives={options.alternatives} are more than the vocabulary of {self.vocabulary}")
+        if options.alternatives and not options.scores:
+            raise ConfigError(
+                f"alternatives={options.alternatives} are told with their log-probabilities: leave scores on"
+            )
 
     def _check_beams(self) -> None:
         options, W = self.options, self.beams
@@ -129,6 +137,10 @@ class Plan:
             "stop_ids": options.stop_ids,
             "force": [token for word in options.force for token in word],
             "ban": [token for word in options.ban for token in word],
+            "usage.start": () if self.usage.start is None else (self.usage.start,),
+            "usage.end": self.usage.end,
+            "usage.never": self.usage.never,
+            "usage.last": () if self.usage.last is None else (self.usage.last,),
         }
         for name, ids in named_ids.items():
             if (wrong := _outside(ids, self.vocabulary)) is not None:
@@ -136,12 +148,16 @@ class Plan:
         for name, words in (("force", options.force), ("ban", options.ban)):
             if any(len(word) == 0 for word in words):
                 raise InputError(f"{name} holds a sequence of no tokens; leave it out")
+        if self.network.config.encoder is not None and self.usage.start is None:
+            raise InputError("this model has no start token (usage.start), with which a decoder begins")
 
     def ask(self, index: int, prompt: Prompt) -> Asked:
         """The prompt, checked: its ids are of this model's vocabulary and leave room to write."""
         if not isinstance(prompt, Prompt):
             raise InputError(f"prompt {index} is {named(prompt)}; give a Prompt of token ids")
         ids = prompt.ids
+        if not isinstance(ids, tuple):
+            raise InputError(f"prompt {index} has ids {named(ids)}; give a tuple of token ids")
         encoder = self.network.config.encoder
         vocabulary = self.vocabulary if encoder is None else encoder.vocabulary
         assert vocabulary is not None
@@ -167,8 +183,7 @@ class Plan:
         """What the decoder reads first: the start token or the prompt, then the forced prefix."""
         if self.network.config.encoder is None:
             return (*asked.ids, *self.options.prefix)
-        if self.usage.start is None:
-            raise InputError("this model has no start token (usage.start), with which a decoder begins")
+        assert self.usage.start is not None
         return (self.usage.start, *self.options.prefix)
 
     def room(self, asked: Asked) -> int:
@@ -182,7 +197,7 @@ class Plan:
                     f"prompt {asked.index} has {begun} tokens, and texts of this model end at {self.usage.max_length} "
                     "(max_length); give max_new_tokens, or a shorter prompt"
                 )
-        room = DEFAULT_TOKENS if room is None else room
+        room = DEFAULT_TOKENS + len(self.options.prefix) if room is None else room
         if self.context is not None:
             if begun + len(self.options.prefix) > self.context:
                 raise InputError(
@@ -217,6 +232,17 @@ def _check_network(network: Network) -> None:
         raise InputError("this model has no language-model head, so it can't write; load it with the head it was saved")
     if network.training:
         raise InputError("the network is in training mode, where dropout is random; call network.eval() first")
+
+
+def _check_words(generation: Generation) -> None:
+    """What the types of the fields hold, which their own check does not look into."""
+    for name, words in (("force", generation.force), ("ban", generation.ban)):
+        for word in words:
+            if not isinstance(word, tuple | list):
+                raise ConfigError(f"{name} holds {named(word)}; give sequences of token ids")
+    for stop in generation.stop:
+        if not isinstance(stop, str):
+            raise ConfigError(f"stop holds {named(stop)}, which is no text")
 
 
 def _context(stack: StackConfig | RecurrentStackConfig | None) -> int | None:

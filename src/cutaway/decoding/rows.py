@@ -35,10 +35,11 @@ class Rows:
         length, n_prefix = max(map(len, begun)), len(plan.options.prefix)
         self.first = [length - len(ids) for ids in begun]
         self.start = [length - n_prefix] * len(asked)  # the column of the first written token
+        self.room = [plan.room(each) for each in asked]  # how many tokens may be written
         self.sources = [len(each.ids) for each in asked]
         self.memory = None if network.config.encoder is None else read_sources(plan, asked)
         ids_RT = torch.tensor([ids[:1] * (length - len(ids)) + ids for ids in begun], device=device)
-        room = min(max(plan.room(each) for each in asked), max(32, 2 * max(self.sources)))
+        room = min(max(self.room), max(32, 2 * max(self.sources)))
         self.cache = Cache(capacity=length + room) if plan.options.cached else None
         self._fed = 0  # columns that are in the cache
         logits_RTV = self._logits(ids_RT, 1 + n_prefix)
@@ -71,6 +72,10 @@ class Rows:
     def written(self, text: int) -> int:
         """How many tokens of a text are written, the prefix included."""
         return self.length - self.start[text]
+
+    def last_places(self) -> list[bool]:
+        """Of each text whether its next token takes the last place."""
+        return [self.length - start + 1 >= room for start, room in zip(self.start, self.room, strict=True)]
 
     def ids(self) -> Tensor:
         """All tokens so far, [R, T]."""
@@ -129,6 +134,11 @@ class Rows:
                 scores_RV = torch.where(short_R1, filters.hidden(scores_RV, ends), scores_RV)
         if hidden:
             scores_RV.index_fill_(1, torch.tensor(sorted(hidden), device=plan.device), -torch.inf)
+        if plan.usage.last is not None and any(last := self.last_places()):
+            last_R1 = torch.tensor(last, device=plan.device).repeat_interleave(self.width)[:, None]
+            only_V = torch.full_like(scores_RV[0], -torch.inf)
+            only_V[plan.usage.last] = 0.0
+            scores_RV = torch.where(last_R1, only_V, scores_RV)
         return scores_RV
 
     def widen(self, width: int) -> None:
@@ -157,8 +167,8 @@ class Rows:
         device = self.plan.device
         wide = [text * self.width + i for text in order for i in range(self.width)]
         self.tracks.select(torch.tensor(wide, device=device, dtype=torch.long))
-        self.first, self.start, self.sources = (
-            [each[text] for text in order] for each in (self.first, self.start, self.sources)
+        self.first, self.start, self.room, self.sources = (
+            [each[text] for text in order] for each in (self.first, self.start, self.room, self.sources)
         )
         if n == 0:
             return order
@@ -196,9 +206,8 @@ class Rows:
             part.start = [column + shift for column in part.start]
             part._fed += shift if part.cache is not None else 0
         self.tracks.join(other.tracks)
-        self.first, self.start, self.sources = (
-            self.first + other.first, self.start + other.start, self.sources + other.sources
-        )  # fmt: skip
+        self.first, self.start = self.first + other.first, self.start + other.start
+        self.room, self.sources = self.room + other.room, self.sources + other.sources
         if self.cache is not None and other.cache is not None:
             self.cache.join(other.cache)
         if self.memory is not None and other.memory is not None:

@@ -26,7 +26,6 @@ class Sampling:
         """Reads the prompts and writes the first token of each text."""
         self.plan, self.asked = plan, list(asked)
         self.rows = Rows(plan, asked)
-        self.room = [plan.room(each) for each in asked]
         self.noise = [uniform(plan.seed, each) for each in asked] if plan.options.sample else []
         self.ended: dict[int, Stop | None] = {}
         self._choose()
@@ -45,7 +44,7 @@ class Sampling:
     def join(self, other: "Sampling") -> None:
         """The texts of `other` are written along with these."""
         self.rows.join(other.rows)
-        self.asked, self.room, self.noise = self.asked + other.asked, self.room + other.room, self.noise + other.noise
+        self.asked, self.noise = self.asked + other.asked, self.noise + other.noise
 
     @torch.inference_mode()
     def take_finished(self) -> list[tuple[Asked, list[Written]]]:
@@ -53,7 +52,7 @@ class Sampling:
         done = [(self.asked[text], [self._text(text)]) for text in self.ended]
         if done:
             order = self.rows.drop(list(self.ended))
-            self.asked, self.room = [self.asked[i] for i in order], [self.room[i] for i in order]
+            self.asked = [self.asked[i] for i in order]
             self.noise = [self.noise[i] for i in order] if self.noise else []
             self.ended = {}
         return done
@@ -66,14 +65,14 @@ class Sampling:
     def _text(self, text: int) -> Written:
         plan = self.plan
         tokens = tokens_of(self.rows, text, self.rows.start[text])
-        written = finished(tokens, score_of(tokens, plan.options.length_penalty), plan.ends, plan.usage.end)
+        written = finished(tokens, score_of(tokens, plan.options.length_penalty), plan, self.rows.room[text])
         stop = self.ended[text]
         return written if stop is None else stopped(written, stop)
 
     def _choose(self) -> None:
         """The next token of every text, and which of them end with it."""
         options, rows = self.plan.options, self.rows
-        logits_RV = rows.logits_RV
+        logits_RV, last = rows.logits_RV, rows.last_places()
         told = Told(logits_RV, options.alternatives) if options.scores else None
         scores_RV = rows.filtered(logits_RV)
         if options.sample:
@@ -87,9 +86,7 @@ class Sampling:
             each_R = torch.arange(len(chosen_R), device=chosen_R.device)
             rows.append([chosen_R, told.logprobs(each_R, chosen_R), *told.others])
         ids, ends = chosen_R.tolist(), self.plan.ends
-        self.ended = {
-            text: None for text, token in enumerate(ids) if token in ends or rows.written(text) >= self.room[text]
-        }
+        self.ended = {text: None for text, token in enumerate(ids) if last[text] or token in ends}
         if options.stop:
             self._look_for_stops(ids)
 

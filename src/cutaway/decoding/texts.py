@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from cutaway.decoding.generation import Ended, Token, Written
+from cutaway.decoding.plan import Plan
 from cutaway.decoding.rows import IDS, LOGPROBS, OTHER_IDS, OTHER_LOGPROBS, Rows
 from cutaway.decoding.stops import Stop
 
@@ -19,12 +20,14 @@ def tokens_of(rows: Rows, row: int, start: int) -> tuple[Token, ...]:
     )
 
 
-def finished(tokens: tuple[Token, ...], score: float, ends: frozenset[int], own_ends: tuple[int, ...]) -> Written:
+def finished(tokens: tuple[Token, ...], score: float, plan: Plan, room: int) -> Written:
     """A text whose last token may be an end, which is then told apart."""
-    if not tokens or tokens[-1].id not in ends:
+    if not tokens or tokens[-1].id not in plan.ends:
         return Written(tokens, score, "length")
     end = tokens[-1].id
-    ended: Ended = "end" if end in own_ends else "stop"
+    ended: Ended = "end" if end in plan.usage.end else "stop"
+    if end == plan.usage.last and len(tokens) == room:
+        ended = "length"  # it had to be written there
     return Written(tokens[:-1], score, ended, end)
 
 

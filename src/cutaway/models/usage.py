@@ -11,6 +11,7 @@ class Usage:
     end: tuple[int, ...] = ()  # any of them ends a text
     pad: int | None = None
     never: tuple[int, ...] = ()  # not to be written (MarianMT's pad)
+    last: int | None = None  # written in the last place, where a text gets that far (MarianMT's end)
     beams: int = 1  # what its makers recommend for search
     max_length: int | None = None
     max_tokens: int | None = None  # of one input, where the model was made for fewer than it could read

@@ -145,7 +145,8 @@ class KeyValues:
         if length > self.length or n_rows > ours.shape[0] or length > ours.shape[2]:
             _, G, room, K = ours.shape
             # Hidden keys get a weight of 0, but 0 · NaN is NaN: room that is hidden must hold numbers.
-            wider = ours.new_zeros(max(n_rows, ours.shape[0]), G, max(length, room), K)
+            n_room = ours.shape[0] if n_rows <= ours.shape[0] else n_rows + n_rows // 4  # others may come
+            wider = ours.new_zeros(n_room, G, max(length, room), K)
             wider[: self.rows, :, self._columns(self, length)] = ours[: self.rows, :, : self.length]
             ours = wider
         else:
