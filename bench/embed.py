@@ -25,7 +25,7 @@ from cutaway.engines.ctranslate2_files import write
 
 BATCH_TOKENS = 4096
 WORDS = (
-    "a the two three man woman child dog group of people in on at near with and wearing holding riding playing red blue "
+    "a the two three man woman child dog group of people in on at near with and wearing holding riding red blue "
     "white black shirt hat bicycle ball street beach field park water snow mountain building table guitar"
 )
 Embed = Callable[[list[str]], Tensor]

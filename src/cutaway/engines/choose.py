@@ -1,5 +1,6 @@
 """Which engine runs a model: the one asked for, or the fastest that writes the very text float32 does."""
 
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import get_args
@@ -29,12 +30,14 @@ def choose(
     if precision is not None and precision not in get_args(Precision):
         raise ConfigError(unknown("precision", precision, get_args(Precision)))
     wanted: Precision = precision or as_stored(network)  # type: ignore[assignment]  # checked just now
+    by_itself = name is None
     if name is None:
         name = "ctranslate2" if wanted == "float32" and _ctranslate2_pays(network) else "native"
     if name == "ctranslate2":
         from cutaway.engines.ctranslate2 import CTranslate2
 
-        return CTranslate2(network, usage, wanted, keep=folder is not None)
+        otherwise = cache(lambda: Native(network, usage, wanted)) if by_itself else None
+        return CTranslate2(network, usage, wanted, keep=folder is not None, otherwise=otherwise)
     if wanted == "int8":
         return Native(_in_int8(network, folder), usage, "int8")
     return Native(network, usage, wanted)

@@ -9,6 +9,7 @@ import os
 import queue
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ WINDOW = 16  # batches whose texts are sorted by length together
 
 
 class CTranslate2(Engine):
-    """`write` tells the score of a text, but not of each token (their logprob is nan); `stream` tells both."""
+    """Where `otherwise` makes another engine, that one writes what CTranslate2 can't, or would write differently."""
 
     name: EngineName = "ctranslate2"
 
@@ -43,6 +44,7 @@ class CTranslate2(Engine):
         precision: Precision = "float32",
         *,
         keep: bool = False,
+        otherwise: Callable[[], Engine] | None = None,
         workers: int = 1,
         threads: int | None = None,
     ) -> None:
@@ -71,6 +73,7 @@ class CTranslate2(Engine):
         self.model = opened(network, start, "int8" if precision == "int8" else "float32", keep, load)
         assert isinstance(network, Transformer)
         self.encoder, self.decoder, self.last = network.config.encoder, network.config.decoder, network.config.last
+        self.otherwise = otherwise
         self.tokens = [Token(i, math.nan) for i in range(self.last.vocabulary or 0)]
 
     # Writing
@@ -81,8 +84,15 @@ class CTranslate2(Engine):
     def write(
         self, prompts: Iterable[Prompt], generation: Generation, decode: Decode | None = None
     ) -> Iterator[list[Written]]:
+        if (other := self._other(generation)) is not None:
+            return other.write(prompts, generation, decode)
         plan = Plan(self.network, generation, self.usage, decode)
         return self._written(plan, prompts, arguments(plan))
+
+    def _other(self, generation: Generation) -> Engine | None:
+        if self.otherwise is None or differs(generation, self.usage, self.network) is None:
+            return None
+        return self.otherwise()
 
     def _written(self, plan: Plan, prompts: Iterable[Prompt], options: dict[str, Any]) -> Iterator[list[Written]]:
         asked = (self._ask(plan, i, prompt) for i, prompt in enumerate(prompts))
@@ -117,7 +127,29 @@ class CTranslate2(Engine):
             )
             for i, result in zip(rows, results, strict=True):
                 found[i] = self._told(plan, result)
-        return [found[i] for i in range(len(window))]
+        texts = [found[i] for i in range(len(window))]
+        return self._scored(plan, window, texts) if plan.options.scores else texts
+
+    def _scored(self, plan: Plan, window: Sequence[Asked], texts: list[list[Written]]) -> list[list[Written]]:
+        """The same texts, with the log-probability of each token: CTranslate2 tells it of a text that is there."""
+        pairs = [(asked, text) for asked, written in zip(window, texts, strict=True) for text in written]
+        prompts = [[str(i) for i in asked.ids] for asked, _ in pairs]
+        said = [[str(i) for i in text.ids] for _, text in pairs]
+        longest = max(len(a) + len(b) for a, b in zip(prompts, said, strict=True))
+        how = {"max_batch_size": max(plan.options.batch_tokens, longest), "batch_type": "tokens", "max_input_length": 0}
+        if self.encoder is not None:
+            results = self.model.score_batch(prompts, said, **how)
+            rows = [result.log_probs for result in results]  # and one of the end that it adds
+        else:
+            results = self.model.score_batch([a + b for a, b in zip(prompts, said, strict=True)], **how)
+            rows = [
+                row.log_probs[len(a) - 1 :] for row, a in zip(results, prompts, strict=True)
+            ]  # of all but the first
+        scored = iter(
+            replace(text, tokens=tuple(Token(i, logprob) for i, logprob in zip(text.ids, row, strict=False)))
+            for (_, text), row in zip(pairs, rows, strict=True)
+        )
+        return [[next(scored) for _ in written] for written in texts]
 
     def _call(
         self, plan: Plan, prompts: Sequence[Asked], room: int, options: dict[str, Any]
@@ -153,6 +185,8 @@ class CTranslate2(Engine):
         return told
 
     def stream(self, prompt: Prompt, generation: Generation, decode: Decode | None = None) -> Iterator[Token]:
+        if (other := self._other(generation)) is not None:
+            return other.stream(prompt, generation, decode)
         plan = Plan(self.network, generation, self.usage, decode)
         options = arguments(plan) | {"return_scores": True}
         if plan.beams > 1 or generation.n_best > 1:

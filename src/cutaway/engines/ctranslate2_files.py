@@ -5,12 +5,10 @@ A model is known by its numbers, not by its file: whoever trains it further gets
 
 import hashlib
 import json
-import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -19,6 +17,7 @@ from torch import Tensor
 
 from cutaway.engines.ctranslate2_spec import library, to_spec
 from cutaway.errors import CheckpointError, ConfigError
+from cutaway.files import cache_folder
 from cutaway.models.network import Network
 from cutaway.models.usage import Usage
 
@@ -43,32 +42,23 @@ def write(network: Network, usage: Usage, folder: Path, stored: Stored = "float3
         ) from None
 
 
-def cache_folder() -> Path:
-    """$CUTAWAY_CACHE, or `cutaway` where the system keeps caches; then `ctranslate2`."""
-    if own := os.environ.get("CUTAWAY_CACHE"):
-        return Path(own).expanduser() / "ctranslate2"
-    system = os.environ.get("XDG_CACHE_HOME")
-    return (Path(system) if system else Path.home() / ".cache") / "cutaway" / "ctranslate2"
-
-
 def opened(network: Network, usage: Usage, stored: Stored, keep: bool, load: Callable[[Path], T]) -> T:
     """`load(folder)` of the converted model: from the cache, which is filled the first time, if it is worth keeping.
 
     A cached folder that can't be loaded is made again; where no cache can be written, a temporary one serves.
     """
     if keep:
-        folder = cache_folder() / fingerprint(network, usage, stored)
-        if folder.is_dir():
+        try:
+            folder = cache_folder("ctranslate2") / fingerprint(network, usage, stored)
+            if not folder.is_dir():
+                _make(network, usage, stored, folder)
             try:
                 return load(folder)
             except RuntimeError:  # damaged: CTranslate2 says so in many ways
                 shutil.rmtree(folder, ignore_errors=True)
-        try:
-            with _aside(folder.parent) as aside:
-                write(network, usage, aside, stored)
-                _become(folder, aside)
-            return load(folder)
-        except OSError:
+                _make(network, usage, stored, folder)
+                return load(folder)
+        except OSError:  # no cache
             pass
     with tempfile.TemporaryDirectory(prefix="cutaway-") as name:
         try:
@@ -78,12 +68,11 @@ def opened(network: Network, usage: Usage, stored: Stored, keep: bool, load: Cal
         return load(Path(name))
 
 
-@contextmanager
-def _aside(parent: Path) -> Iterator[Path]:
-    parent.mkdir(parents=True, exist_ok=True)
-    aside = Path(tempfile.mkdtemp(prefix=".new-", dir=parent))
+def _make(network: Network, usage: Usage, stored: Stored, folder: Path) -> None:
+    aside = Path(tempfile.mkdtemp(prefix=".new-", dir=folder.parent))
     try:
-        yield aside
+        write(network, usage, aside, stored)
+        _become(folder, aside)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
 

@@ -36,18 +36,19 @@ def refused(plan: Plan) -> str | None:
 def differs(generation: Generation, usage: Usage, network: Network) -> str | None:
     """Why CTranslate2 may write another text than the native engine, in one sentence; None if it should not.
 
-    Rounding aside: with equal options both take the likeliest tokens. Options that it does not have are told too.
+    Rounding aside: with equal options both take the likeliest tokens, or draw from the same distribution. Options that
+    it does not have are told too.
     """
     plan = Plan(network, generation, usage, lambda _: "")
     if (reason := refused(plan)) is not None:
         return reason
-    if generation.sample:
-        return "CTranslate2's sampling draws other numbers"
     if plan.beams > 1:
         reasons = {
             "ends at `beams` finished texts, as if early_stopping were asked for": not generation.early_stopping,
             "shares the probability of banned tokens among the others":
                 bool(generation.ban or generation.min_new_tokens or generation.no_repeat_ngram),
+            "ends at the first text that can't be beaten, if lengths do not count":
+                generation.length_penalty == 0.0 and generation.n_best > 1,
             "counts a prefix's length and not its probability": bool(generation.prefix),
             "follows too few texts where several tokens may end them": len(plan.ends) > 1,
         }  # fmt: skip
