@@ -24,7 +24,8 @@ def test_a_small_model_is_run_by_what_is_faster_unless_that_differs() -> None:
     assert engine({"seed": 1}) == "native"
     assert engine({"force": "hat", "beams": 4}) == "native"
     assert engine({"max_new_tokens": 5000}) == "native"
-    assert engine({}, details=True) == "native"
+    assert engine({}, details=True) == "ctranslate2"
+    assert engine({"alternatives": 3}) == "native"
     assert engine({"engine": "native"}) == "native"
 
 

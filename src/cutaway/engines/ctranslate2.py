@@ -78,20 +78,17 @@ class CTranslate2(Engine):
 
     # Writing
 
-    def unlike(self, generation: Generation) -> str | None:
-        return differs(generation, self.usage, self.network)
-
     def write(
         self, prompts: Iterable[Prompt], generation: Generation, decode: Decode | None = None
     ) -> Iterator[list[Written]]:
-        if (other := self._other(generation)) is not None:
+        if (other := self.serving(generation)) is not self:
             return other.write(prompts, generation, decode)
         plan = Plan(self.network, generation, self.usage, decode)
         return self._written(plan, prompts, arguments(plan))
 
-    def _other(self, generation: Generation) -> Engine | None:
+    def serving(self, generation: Generation) -> Engine:
         if self.otherwise is None or differs(generation, self.usage, self.network) is None:
-            return None
+            return self
         return self.otherwise()
 
     def _written(self, plan: Plan, prompts: Iterable[Prompt], options: dict[str, Any]) -> Iterator[list[Written]]:
@@ -126,7 +123,7 @@ class CTranslate2(Engine):
                 batch_type="tokens",
             )
             for i, result in zip(rows, results, strict=True):
-                found[i] = self._told(plan, result)
+                found[i] = self._told(plan, result, room)
         texts = [found[i] for i in range(len(window))]
         return self._scored(plan, window, texts) if plan.options.scores else texts
 
@@ -169,7 +166,7 @@ class CTranslate2(Engine):
         rest = {"max_length": room - len(prefix), "min_length": max(0, least - len(prefix))}
         return lambda **how: self.model.generate_batch(begun, include_prompt_in_result=False, **options, **rest, **how)
 
-    def _told(self, plan: Plan, result: Any) -> list[Written]:
+    def _told(self, plan: Plan, result: Any, room: int) -> list[Written]:
         """A result of CTranslate2's as our records."""
         if self.encoder is not None:
             texts = [[int(word) for word in words] for words in result.hypotheses]
@@ -177,7 +174,9 @@ class CTranslate2(Engine):
             texts = [[*plan.options.prefix, *ids] for ids in result.sequences_ids]
         told = []
         for ids, score in zip(texts, result.scores or [math.nan] * len(texts), strict=True):
-            written = finished(tuple(self.tokens[i] for i in ids), score, plan.ends, plan.usage.end)
+            if plan.usage.last is not None and len(ids) == room:
+                ids[-1] = plan.usage.last  # which it does not know to write there
+            written = finished(tuple(self.tokens[i] for i in ids), score, plan, room)
             if plan.options.stop and plan.decode is not None:
                 stop = _first_stop(written.ids, plan.options.stop, plan.decode)
                 written = written if stop is None else stopped(written, stop)
@@ -185,21 +184,22 @@ class CTranslate2(Engine):
         return told
 
     def stream(self, prompt: Prompt, generation: Generation, decode: Decode | None = None) -> Iterator[Token]:
-        if (other := self._other(generation)) is not None:
+        if (other := self.serving(generation)) is not self:
             return other.stream(prompt, generation, decode)
         plan = Plan(self.network, generation, self.usage, decode)
         options = arguments(plan) | {"return_scores": True}
         if plan.beams > 1 or generation.n_best > 1:
             raise InputError("only one text can be streamed, by greedy search or sampling; ask for beams=1, n_best=1")
         asked = self._ask(plan, 0, prompt)
-        return self._streamed(plan, self._call(plan, [asked], plan.room(asked), options))
+        room = plan.room(asked)
+        return self._streamed(plan, self._call(plan, [asked], room, options), room)
 
-    def _streamed(self, plan: Plan, ask: Callable[..., Sequence[Any]]) -> Iterator[Token]:
+    def _streamed(self, plan: Plan, ask: Callable[..., Sequence[Any]], room: int) -> Iterator[Token]:
         """Tokens that may be the beginning of a stop string wait until it is known."""
         tokens = [self.tokens[i] for i in plan.options.prefix] if self.encoder is None else []
         stops, decode, given = plan.options.stop, plan.decode, 0
         for step in _steps(ask):
-            if step.token_id in plan.ends:
+            if step.token_id in plan.ends or (plan.usage.last is not None and len(tokens) + 1 == room):
                 break
             tokens.append(Token(step.token_id, step.log_prob))
             n = len(tokens)

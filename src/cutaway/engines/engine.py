@@ -21,9 +21,9 @@ class Engine(ABC):
     precision: Precision
     weights: tuple[tuple[int, int], ...] = ()  # the addresses and versions of those it was made of
 
-    def unlike(self, generation: Generation) -> str | None:
-        """Why it may write another text than the native engine with these options, or can't; None: it does not."""
-        return None
+    def serving(self, generation: Generation) -> "Engine":
+        """Which engine writes with these options: itself, or the one that it hands them over to."""
+        return self
 
     @abstractmethod
     def write(

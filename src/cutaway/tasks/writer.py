@@ -60,7 +60,7 @@ class Writer:
             raise cannot(model, task)
         self.tokenizer = tokenizer_of(model, task)
         self.details = details
-        default = replace(default or Generation(), scores=details)
+        default = replace(default or Generation(), scores=details or bool(options.get("alternatives")))
         if default.beams is None:
             default = replace(default, beams=model.usage.beams)
         self.generation = generation(options, default, self.tokenizer)
@@ -69,12 +69,8 @@ class Writer:
         Plan(model.network, self.generation, model.usage, self.tokenizer.decode)  # options that contradict each other
 
     def _engine(self, name: str | None, precision: str | None) -> Engine:
-        """The one asked for; else the fastest that writes the same text, and tells what is asked of its tokens."""
-        engine = self.model.engine(name, precision)
-        if name is None and engine.name != "native":
-            long = (self.generation.max_new_tokens or 0) >= LONGEST
-            if self.details or long or engine.unlike(self.generation) is not None:
-                engine = self.model.engine("native", precision)
+        """The one asked for; else the fastest that writes the same text."""
+        engine = self.model.engine(name, precision).serving(self.generation)
         LOG.info("%s: %s, %s", self.model.name, engine.name, engine.precision)
         return engine
 
