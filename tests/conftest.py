@@ -1,5 +1,13 @@
-"""Two workers share two cores: one thread each, or they fight over them."""
+"""What holds for every test: two workers share two cores, and nothing is written into the user's cache."""
 
+import os
+
+import pytest
 import torch
 
-torch.set_num_threads(1)
+torch.set_num_threads(1)  # or the workers fight over the cores
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _cache_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> None:
+    os.environ["CUTAWAY_CACHE"] = str(tmp_path_factory.mktemp("cutaway-cache"))  # commands inherit it

@@ -6,7 +6,7 @@ from cutaway.cli.writing import Asked, ready, write_lines
 def run(
     texts: list[str] | None, name: str, source: str | None, target: str | None, asked: Asked, as_json: bool
 ) -> None:
-    model = ready(name, asked)
+    model = ready(name)
     write_lines(
         lambda lines: model.translate(lines, source=source, target=target, details=as_json, **asked.options),
         texts,

@@ -1,6 +1,7 @@
 """What the commands that write share: their options, their lines, their records."""
 
 import json
+import logging
 import re
 import sys
 from collections import deque
@@ -12,7 +13,7 @@ from cutaway.cli.lines import count_of, inputs_of, print_each
 from cutaway.loading import load
 from cutaway.model import Model
 from cutaway.tasks.options import Options
-from cutaway.tasks.writer import Text
+from cutaway.tasks.writer import LOG, Text
 
 
 @dataclass(frozen=True)
@@ -40,13 +41,12 @@ class Asked:
         return found
 
 
-def ready(name: str, asked: Asked) -> Model:
-    """The model, loaded; on a terminal, stderr says what runs it."""
-    model = load(name)
+def ready(name: str) -> Model:
+    """The model, loaded; on a terminal, stderr will say what runs it."""
     if sys.stderr is not None and sys.stderr.isatty():
-        engine = model.engine(asked.engine, asked.precision)
-        print(f"{model.name}: {engine.name}, {engine.precision}", file=sys.stderr)
-    return model
+        LOG.setLevel(logging.INFO)
+        LOG.addHandler(logging.StreamHandler(sys.stderr))
+    return load(name)
 
 
 Task = Callable[[Iterator[str]], Iterable[Any]]

@@ -81,14 +81,14 @@ class CTranslate2(Engine):
     def write(
         self, prompts: Iterable[Prompt], generation: Generation, decode: Decode | None = None
     ) -> Iterator[list[Written]]:
-        if (other := self._other(generation)) is not None:
+        if (other := self.serving(generation)) is not self:
             return other.write(prompts, generation, decode)
         plan = Plan(self.network, generation, self.usage, decode)
         return self._written(plan, prompts, arguments(plan))
 
-    def _other(self, generation: Generation) -> Engine | None:
+    def serving(self, generation: Generation) -> Engine:
         if self.otherwise is None or differs(generation, self.usage, self.network) is None:
-            return None
+            return self
         return self.otherwise()
 
     def _written(self, plan: Plan, prompts: Iterable[Prompt], options: dict[str, Any]) -> Iterator[list[Written]]:
@@ -184,7 +184,7 @@ class CTranslate2(Engine):
         return told
 
     def stream(self, prompt: Prompt, generation: Generation, decode: Decode | None = None) -> Iterator[Token]:
-        if (other := self._other(generation)) is not None:
+        if (other := self.serving(generation)) is not self:
             return other.stream(prompt, generation, decode)
         plan = Plan(self.network, generation, self.usage, decode)
         options = arguments(plan) | {"return_scores": True}

@@ -4,7 +4,9 @@ from typing import Any
 
 from cutaway.decoding.generation import Generation
 from cutaway.decoding.plan import Plan
+from cutaway.engines.ctranslate2_spec import places
 from cutaway.errors import InputError
+from cutaway.models.config import StackConfig
 from cutaway.models.network import Network
 from cutaway.models.usage import Usage
 
@@ -26,6 +28,7 @@ def refused(plan: Plan) -> str | None:
         "repetition_penalty after a prompt": generation.repetition_penalty != 1.0 and prompted,
         "no_repeat_ngram after a prompt": generation.no_repeat_ngram > 0 and prompted,
         "stop strings with beams": bool(generation.stop) and beams > 1,
+        "positions for so many tokens": _is_too_long(plan),
     }
     for option, asked in lacks.items():
         if asked:
@@ -51,6 +54,7 @@ def differs(generation: Generation, usage: Usage, network: Network) -> str | Non
                 generation.length_penalty == 0.0 and generation.n_best > 1,
             "does not choose among texts by the token that must end them": usage.last is not None,
             "counts a prefix's length and not its probability": bool(generation.prefix),
+            "does not know which token ends the longest texts": usage.last is not None,
             "follows too few texts where several tokens may end them": len(plan.ends) > 1,
         }  # fmt: skip
         return next((f"CTranslate2's beam search {reason}" for reason, holds in reasons.items() if holds), None)
@@ -58,6 +62,13 @@ def differs(generation: Generation, usage: Usage, network: Network) -> str | Non
     if looks_back and usage.start not in usage.never:
         return "CTranslate2 does not count the start token among those that may not be repeated"
     return None
+
+
+def _is_too_long(plan: Plan) -> bool:
+    """Texts end where learned positions do; sinusoids have no end, but in CTranslate2."""
+    decoder = plan.network.config.decoder
+    longest = plan.options.max_new_tokens or plan.usage.max_length or 0
+    return isinstance(decoder, StackConfig) and decoder.positions != "learned" and longest > places(decoder)
 
 
 def arguments(plan: Plan) -> dict[str, Any]:

@@ -21,6 +21,10 @@ class Engine(ABC):
     precision: Precision
     weights: tuple[tuple[int, int], ...] = ()  # the addresses and versions of those it was made of
 
+    def serving(self, generation: Generation) -> "Engine":
+        """Which engine writes with these options: itself, or the one that it hands them over to."""
+        return self
+
     @abstractmethod
     def write(
         self, prompts: Iterable[Prompt], generation: Generation, decode: Decode | None = None

@@ -22,8 +22,8 @@ def complete(
     With `stream`, one beginning gives an iterator of pieces of text, as they are written; joined they are what
     `complete` gives without.
     """
-    if stream and "beams" not in options:
-        options["beams"] = 1  # a search that looks at several texts has none to show yet
+    if stream and options.get("n_best", 1) == 1:
+        options.setdefault("beams", 1)  # a search that looks at several texts has none to show yet
     writer = Writer(model, "complete", options, details=details)
     before = _before(writer.tokenizer)
 

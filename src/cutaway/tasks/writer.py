@@ -1,11 +1,13 @@
 """A model that writes: what it is given, how it searches, and its tokens as text."""
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from cutaway.decoding.generation import Generation, Prompt, Written
-from cutaway.decoding.plan import DEFAULT_TOKENS
+from cutaway.decoding.plan import DEFAULT_TOKENS, Plan
+from cutaway.engines.engine import Engine
 from cutaway.errors import ConfigError, InputError
 from cutaway.models.config import LanguageModel, StackConfig
 from cutaway.tasks.able import cannot, tokenizer_of
@@ -18,9 +20,10 @@ if TYPE_CHECKING:
     from cutaway.model import Model
 
 X = TypeVar("X")
+LOG = logging.getLogger("cutaway")
 
-LONGEST = 8192
-"""Tokens that a model reads at most where nothing says its limit: work grows with their square."""
+LONGEST = 2048
+"""Tokens that a model reads at most where nothing says its limit: for more, work and memory grow out of hand."""
 
 
 @dataclass(frozen=True)
@@ -57,12 +60,19 @@ class Writer:
             raise cannot(model, task)
         self.tokenizer = tokenizer_of(model, task)
         self.details = details
-        default = replace(default or Generation(), scores=details)
+        default = replace(default or Generation(), scores=details or bool(options.get("alternatives")))
         if default.beams is None:
             default = replace(default, beams=model.usage.beams)
         self.generation = generation(options, default, self.tokenizer)
-        self.engine = model.engine(options.get("engine"), options.get("precision"))
         self.stack = model.config.encoder if self.both else model.config.decoder
+        self.engine = self._engine(options.get("engine"), options.get("precision"))
+        Plan(model.network, self.generation, model.usage, self.tokenizer.decode)  # options that contradict each other
+
+    def _engine(self, name: str | None, precision: str | None) -> Engine:
+        """The one asked for; else the fastest that writes the same text."""
+        engine = self.model.engine(name, precision).serving(self.generation)
+        LOG.info("%s: %s, %s", self.model.name, engine.name, engine.precision)
+        return engine
 
     @property
     def limit(self) -> int | None:
