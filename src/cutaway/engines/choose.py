@@ -9,7 +9,7 @@ import torch
 
 from cutaway.engines import int8_files
 from cutaway.engines.engine import Engine, EngineName, Precision
-from cutaway.engines.int8 import Quantizer, in_int8
+from cutaway.engines.int8 import Quantizer
 from cutaway.engines.native import Native
 from cutaway.errors import ConfigError, unknown
 from cutaway.machine import has_fast_bfloat16
@@ -39,7 +39,7 @@ def choose(
         otherwise = cache(lambda: Native(network, usage, wanted)) if by_itself else None
         return CTranslate2(network, usage, wanted, keep=folder is not None, otherwise=otherwise)
     if wanted == "int8":
-        return Native(_in_int8(network, folder), usage, "int8")
+        return _in_int8(network, usage, folder)
     return Native(network, usage, wanted)
 
 
@@ -60,16 +60,16 @@ def _ctranslate2_pays(network: Network) -> bool:
     return n_weights <= CALL_BOUND and unsupported(network) is None
 
 
-def _in_int8(network: Network, folder: Path | None) -> Network:
-    """Quantised now, or by an earlier run that kept its weights."""
+def _in_int8(network: Network, usage: Usage, folder: Path | None) -> Native:
+    """With the weights that an earlier run kept, or quantised now and kept."""
     stored = None if folder is None else int8_files.read(folder)
     if stored is not None:
         try:
-            return in_int8(network, Quantizer(stored))
+            return Native(network, usage, "int8", Quantizer(stored))
         except (KeyError, ValueError):  # of another version, or damaged
             pass
     quantizer = Quantizer()
-    made = in_int8(network, quantizer)
+    engine = Native(network, usage, "int8", quantizer)
     if folder is not None:
         int8_files.keep(folder, quantizer.made)
-    return made
+    return engine

@@ -8,6 +8,7 @@ from torch import Tensor
 from cutaway.decoding.generation import Generation, Prompt, Token, Written
 from cutaway.decoding.search import stream, write
 from cutaway.engines.engine import Decode, Engine, EngineName, Precision
+from cutaway.engines.int8 import Quantizer, in_int8
 from cutaway.engines.prepare import on_cpu, twin, with_quick_calls
 from cutaway.engines.steps import with_quick_steps
 from cutaway.models.network import Network
@@ -15,13 +16,16 @@ from cutaway.models.usage import Usage
 
 
 class Native(Engine):
-    """A network in one precision, with the same weights or copies of them; int8 is what `in_int8` made of it."""
+    """A network in one precision, with the same weights or copies of them."""
 
     name: EngineName = "native"
 
-    def __init__(self, network: Network, usage: Usage, precision: Precision = "float32") -> None:
+    def __init__(
+        self, network: Network, usage: Usage, precision: Precision = "float32", quantizer: Quantizer | None = None
+    ) -> None:
+        """`quantizer` gives the weights of int8, if they were made before."""
         self.precision = precision
-        self.network = network if precision == "int8" else in_precision(network, precision)
+        self.network = in_int8(network, quantizer) if precision == "int8" else in_precision(network, precision)
         self.usage = usage
 
     def write(
