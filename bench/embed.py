@@ -6,6 +6,7 @@ the tokens and makes it 1 long; the quality columns are cosines to transformers'
 """
 
 import argparse
+import os
 import random
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -86,6 +87,7 @@ def _work(place: Path, embed: Embed) -> Work:
 
 
 def ours(place: Path, folder: Path, engine: str, precision: str) -> Work:
+    os.environ["CUTAWAY_CACHE"] = str(place / "cache")  # nothing is left behind
     torch.set_num_threads(harness.cores())
     model = cutaway.load(folder)
     return _work(place, lambda texts: model.embed(texts, engine=engine, precision=precision))

@@ -14,6 +14,7 @@ are translated and BLEU stands beside the speed; otherwise weights are random an
 
 import argparse
 import json
+import os
 import tempfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -128,6 +129,7 @@ def _work(place: Path, ask: Ask, writer: Writer) -> Work:
 
 
 def ours(place: Path, ask: Ask, engine: str, precision: str) -> Work:
+    os.environ["CUTAWAY_CACHE"] = str(place / "cache")  # nothing is left behind
     torch.set_num_threads(harness.cores())
     runs = cutaway.load(place / "cutaway").engine(engine, precision)
     generation = Generation(

@@ -6,6 +6,7 @@ its attention fused (sdpa, as shipped) and written out (eager).
 """
 
 import argparse
+import os
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -55,6 +56,7 @@ def _work(place: Path, n: int, read: Callable[[Tensor], Tensor]) -> Work:
 
 
 def ours(place: Path, n: int, precision: str) -> Work:
+    os.environ["CUTAWAY_CACHE"] = str(place / "cache")  # nothing is left behind
     torch.set_num_threads(harness.cores())
     model = cutaway.load(place / "cutaway")
     engine = model.engine("native", precision)

@@ -54,11 +54,11 @@ class Peer:
     ours: Model
     reads: bool  # has an encoder
 
-    def generate(self, ids: list[int], **options: Any) -> Any:
-        """What transformers gives for one prompt, its scores too."""
+    def generate(self, prompts: list[list[int]], **options: Any) -> Any:
+        """What transformers gives for prompts of one length, its scores too."""
         with torch.inference_mode():
             return self.theirs.generate(
-                torch.tensor([ids]), return_dict_in_generate=True, output_scores=True, **options
+                torch.tensor(prompts), return_dict_in_generate=True, output_scores=True, **options
             )  # fmt: skip
 
 

@@ -126,5 +126,11 @@ def test_top_of_ties_and_hidden_values() -> None:
     assert all(len(set(row)) == 3 for row in places.tolist())
 
 
+def test_log_total_of_many() -> None:
+    """Some rows at a time."""
+    logits = 3 * torch.randn(7, 2**17)
+    torch.testing.assert_close(log_total(logits), logits.logsumexp(-1, keepdim=True))
+
+
 def test_log_total(logits: torch.Tensor) -> None:
     torch.testing.assert_close(log_total(logits + 200), (logits + 200).logsumexp(-1, keepdim=True))

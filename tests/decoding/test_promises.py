@@ -4,6 +4,7 @@ from dataclasses import fields, replace
 from typing import get_type_hints
 
 import pytest
+import torch
 
 import cutaway
 from cutaway.decoding import batches
@@ -12,12 +13,17 @@ from cutaway.decoding.beam import Beams
 from cutaway.decoding.generation import Changes, Generation, Written
 from cutaway.decoding.plan import SHORTEST, Plan
 from cutaway.decoding.search import write
+from cutaway.errors import InputError
 from cutaway.models.usage import Usage
+from cutaway.parts.cache import Cache, Memory
 from cutaway.parts.tap import taps
 from tests.decoding.writers import WRITERS, prompts, writer
-from tests.families import VOCABULARY
+from tests.families import VOCABULARY, shrunk
 
 WISHES = ["greedy", "three beams", "diverse", "forced", "samples", "all filters"]
+
+
+CLOSE = {"rtol": 1e-4, "atol": 1e-4}  # float32 sums in another order, through large weights
 
 
 def wished(name: str, usage: Usage) -> Generation:
@@ -56,7 +62,7 @@ def test_nothing_but_the_prompt_decides(name: str, wish: str, monkeypatch: pytes
     asked = prompts(network, 7)
     together = list(write(network, asked, generation, usage))
     assert [len(texts) for texts in together] == [generation.n_best] * len(asked)
-    monkeypatch.setattr(batches, "REFILL", 1000)  # whenever a place is free
+    monkeypatch.setattr(batches, "LOW", 1.0)  # whenever a place is free
     few = replace(generation, batch_tokens=4 * SHORTEST * (generation.beams or 1))
     same(list(write(network, asked, few, usage)), together)
     same(list(write(network, asked, replace(few, cached=False), usage)), together)
@@ -78,6 +84,77 @@ def test_one_beam_is_greedy(name: str) -> None:
         plan = Plan(network, generation, usage)
         beams = list(answers(plan, prompts(network, 6), lambda asked: Beams(plan, asked)))  # noqa: B023
         same(beams, list(write(network, prompts(network, 6), generation, usage)))
+
+
+@pytest.mark.parametrize("name", [name for name in WRITERS if shrunk(name).encoder is not None])
+def test_rows_that_share_a_memory(name: str) -> None:
+    """As if each had its own; who looks at a Transformer's attention sees every row."""
+    network, _ = writer(name)
+    source, target = torch.randint(VOCABULARY - 3, (2, 5)), torch.randint(VOCABULARY, (6, 3))
+    mask = torch.tensor([[True] * 5, [True] * 3 + [False] * 2])
+    with torch.no_grad():
+        memory = network.encode(source, mask)
+        own = memory.select(torch.tensor([0, 0, 0, 1, 1, 1]))
+        shared = Memory(memory.states, memory.mask, memory.final, serves=3)
+        expected = network.decode(target, own)
+        for cache in (None, Cache()):
+            torch.testing.assert_close(network.decode(target, shared, cache), expected, **CLOSE)
+        with cutaway.listening(network, {"*": lambda value, name: None}):
+            torch.testing.assert_close(network.decode(target, shared), expected, **CLOSE)
+        shapes: list[list[int]] = []
+        with cutaway.listening(
+            network,
+            {
+                "*": lambda value, name: (
+                    shapes.append(list(value.shape)) if name.endswith("cross_attention.weights") else None
+                )
+            },
+        ):
+            network.decode(target, shared)
+        assert all(shape[0] == 6 and shape[2:] == [3, 5] for shape in shapes)
+        with pytest.raises(InputError, match="^6 target rows, but the memory has 4; they must be the same$"):
+            network.decode(target, Memory(memory.states, memory.mask, memory.final, serves=2))
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_rows_that_leave_and_join_a_cache(name: str) -> None:
+    """Each row goes on as it would alone, wherever it stands and however old the others are."""
+    network, _ = writer(name)
+    reads = network.config.encoder is not None
+    torch.manual_seed(0)
+    source, target = torch.randint(VOCABULARY - 3, (5, 6)), torch.randint(VOCABULARY, (5, 8))
+
+    def begun(rows: list[int], n: int, n_source: int) -> tuple[Cache, Memory | None]:
+        memory, cache = network.encode(source[rows, :n_source]) if reads else None, Cache(capacity=n)
+        network.decode(target[rows, :n], memory, cache)
+        return cache, memory
+
+    with torch.no_grad():
+        cache, memory = begun([0, 1, 2], 4, 6)
+        cache.move(torch.tensor([0]), torch.tensor([2]), 2)  # row 0 leaves, the last takes its place
+        younger, other = begun([3, 4], 2, 3)
+        cache.join(younger)
+        if memory is not None and other is not None:
+            memory = memory.select(torch.tensor([2, 1])).join(other)
+        ages, sources = [4, 4, 2, 2], [6, 6, 3, 3]
+        for step in range(2):
+            tokens = torch.stack([target[row, age + step] for row, age in zip([2, 1, 3, 4], ages, strict=True)])
+            together = network.decode(tokens[:, None], memory, cache)
+            for i, row in enumerate([2, 1, 3, 4]):
+                alone = network.encode(source[row : row + 1, : sources[i]]) if reads else None
+                expected = network.decode(target[row : row + 1, : ages[i] + step + 1], alone)[0, -1]
+                torch.testing.assert_close(together[i, 0], expected, **CLOSE)
+        cache.move(torch.tensor([0, 1]), torch.tensor([2, 3]), 2)  # only the younger ones stay
+        cache.trim(2)
+        cache.trim_memory(3)
+        assert cache.length == 4
+        assert cache.mask is None
+        memory = None if memory is None else memory.select(torch.tensor([2, 3])).padded(3)
+        together = network.decode(target[[3, 4], 4:5], memory, cache)
+        for i, row in enumerate([3, 4]):
+            alone = network.encode(source[row : row + 1, :3]) if reads else None
+            expected = network.decode(target[row : row + 1, :5], alone)[0, -1]
+            torch.testing.assert_close(together[i, 0], expected, **CLOSE)
 
 
 def test_changes_mirror_generation() -> None:

@@ -183,9 +183,10 @@ def test_a_batch_stays_full(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         real_join(self, other)
 
     monkeypatch.setattr(Rows, "join", join)
-    asked = prompts(network, 40)
+    monkeypatch.setattr(batches, "LOW", 0.8)
+    asked = prompts(network, 24)
     for options in ({}, {"beams": 2}):
-        generation = Generation(max_new_tokens=20, batch_tokens=200, **options)
+        generation = Generation(max_new_tokens=20, batch_tokens=80, **options)
         together = [texts[0].ids for texts in write(network, asked, generation, usage)]
         assert any(ours > theirs for ours, theirs in joined)
         joined.clear()

@@ -11,7 +11,7 @@ from cutaway.decoding.generation import Generation, Prompt, Written
 from cutaway.decoding.search import write
 from tests.decoding.peers import PEERS, Peer, V, make_peer
 
-N_OPTION_SETS, N_PROMPTS = 20, 10  # 200 of both together for each family
+N_OPTION_SETS, N_LENGTHS, N_PROMPTS = 25, 2, 5  # 250 prompts with their options for each family
 N_ENDS = {"llama": 2}
 
 
@@ -70,25 +70,31 @@ def test_same_tokens(peer: Peer, number: int) -> None:
         generation = Generation(**(vars(generation) | {"ban": ban}))
         never = [(token,) for token in usage.never]  # their bad words take the place of the model's own
         options["bad_words_ids"] = [list(word) for word in (*ban, *never)]
-    prompts = [[r.randrange(3, V - 1) for _ in range(r.randint(1, 9))] for _ in range(N_PROMPTS)]
+    lengths = [r.randint(1, 9) for _ in range(N_LENGTHS)]  # theirs in batches without padding, ours all at once
+    prompts = [[r.randrange(3, V - 1) for _ in range(n)] for n in lengths for _ in range(N_PROMPTS)]
     ours = list(write(peer.ours.network, [Prompt(tuple(ids)) for ids in prompts], generation, usage))
     assert len(ours) == len(prompts)
-    for ids, texts in zip(prompts, ours, strict=True):
-        theirs = peer.generate(ids, **options)
-        begun = 1 if peer.reads else len(ids)
-        found = [sequence[begun:].tolist() for sequence in theirs.sequences]
-        if generation.beams > 1:  # where a last token is forced there may be fewer; they fill up with impossible ones
-            found = [row for row, score in zip(found, theirs.sequences_scores, strict=True) if score > -1e8]
-        assert [with_end(text) for text in texts] == [
-            row[: len(with_end(text))] for row, text in zip(found, texts, strict=True)
-        ]
-        padding = {token for row, text in zip(found, texts, strict=True) for token in row[len(with_end(text)) :]}
-        assert padding <= {usage.pad, *usage.end}
-        if generation.beams > 1:
-            # Sums of up to 10 log-probabilities of about -5 in float32.
-            assert [text.score for text in texts] == pytest.approx(
-                theirs.sequences_scores.tolist()[: len(texts)], abs=1e-4, rel=1e-5
+    for batch in range(N_LENGTHS):
+        mine = slice(batch * N_PROMPTS, (batch + 1) * N_PROMPTS)
+        theirs = peer.generate(prompts[mine], **options)
+        begun = 1 if peer.reads else lengths[batch]
+        found = theirs.sequences[:, begun:].view(N_PROMPTS, generation.n_best, -1).tolist()
+        scores = None if generation.beams == 1 else theirs.sequences_scores.view(N_PROMPTS, -1).tolist()
+        for i, texts in enumerate(ours[mine]):
+            # Where a last token is forced there may be fewer texts; they fill up with impossible ones.
+            possible = (
+                found[i]
+                if scores is None
+                else [row for row, score in zip(found[i], scores[i], strict=True) if score > -1e8]
             )
+            assert [with_end(text) for text in texts] == [
+                row[: len(with_end(text))] for row, text in zip(possible, texts, strict=True)
+            ]
+            padding = {token for row, text in zip(possible, texts, strict=True) for token in row[len(with_end(text)) :]}
+            assert padding <= {usage.pad, *usage.end}
+            if scores is not None:
+                # Sums of up to 10 log-probabilities of about -5 in float32.
+                assert [text.score for text in texts] == pytest.approx(scores[i][: len(texts)], abs=1e-4, rel=1e-5)
 
 
 def test_a_forced_prefix_is_a_longer_beginning(peer: Peer) -> None:
@@ -103,9 +109,9 @@ def test_a_forced_prefix_is_a_longer_beginning(peer: Peer) -> None:
         if beams > 1:
             options["length_penalty"] = 0.0
         if peer.reads:
-            theirs = peer.generate(ids, decoder_input_ids=torch.tensor([[usage.start, *prefix]]), **options)
+            theirs = peer.generate([ids], decoder_input_ids=torch.tensor([[usage.start, *prefix]]), **options)
             found = theirs.sequences[0, 1:].tolist()
         else:
-            theirs = peer.generate([*ids, *prefix], **options)
+            theirs = peer.generate([[*ids, *prefix]], **options)
             found = theirs.sequences[0, len(ids) :].tolist()
         assert with_end(text) == found[: len(with_end(text))]

@@ -239,6 +239,21 @@ def test_options_under_other_names(loaded: Any) -> None:
     assert [text[:2] for text in texts(prefix=(5, 6))] == [[5, 6]] * len(asked)
 
 
+def test_a_full_text_ends_with_the_token_that_it_must_end_with(loaded: Any) -> None:
+    case = CASES[0]
+    _, network = loaded(case)
+    for last in (0, 7):  # an end token, and one that is none
+        usage = Usage(start=36, end=(0,), last=last)
+        engine, asked = CTranslate2(network, usage, threads=1), [Prompt(tuple(ids)) for ids in prompts()]
+        options = Generation(max_new_tokens=LENGTH)
+        native = [
+            [(text.ids, text.ended, text.end) for text in texts] for texts in write(network, asked, options, usage)
+        ]
+        assert native == [[(t.ids, t.ended, t.end) for t in texts] for texts in engine.write(asked, options)]
+        for prompt, [(ids, _, _)] in zip(asked, native, strict=True):
+            assert tuple(token.id for token in engine.stream(prompt, options)) == ids
+
+
 def test_a_source_of_end_tokens_alone_is_a_source(loaded: Any) -> None:
     """An empty text is often such a source; CTranslate2 would give an empty text back without asking the model."""
     _, network = loaded(CASES[0])
@@ -286,7 +301,9 @@ def test_stop_strings_end_a_text_where_the_native_search_ends_it(loaded: Any) ->
 @pytest.mark.parametrize("case", WRITERS, ids=lambda case: case.name)
 def test_random_options_give_the_native_texts_where_nothing_is_said_to_differ(case: Case, loaded: Any) -> None:
     theirs, network = loaded(case)
-    usage = Usage(start=start_of(case), end=(common_end(theirs, case),), never=(36,), beams=2)
+    end = common_end(theirs, case)
+    usage = Usage(start=start_of(case), end=(end,), never=(36,), beams=2)
+    a, b, c, d, e, f, *_ = [token for token in range(5, 12) if token != end]
     engine = CTranslate2(network, usage, threads=1)
     generator, tried = torch.Generator().manual_seed(5), 0
     choose = lambda *values: values[int(torch.randint(len(values), (), generator=generator))]  # noqa: E731
@@ -299,9 +316,9 @@ def test_random_options_give_the_native_texts_where_nothing_is_said_to_differ(ca
             length_penalty=choose(1.0, 0.5, 0.0),
             no_repeat_ngram=choose(0, 0, 2),
             repetition_penalty=choose(1.0, 1.0, 1.3),
-            prefix=choose((), (), (5, 6)),
-            ban=choose((), ((7,), (8, 9))),
-            stop_ids=choose((), (10,)),
+            prefix=choose((), (), (a, b)),
+            ban=choose((), ((c,), (d, e))),
+            stop_ids=choose((), (f,)),
             batch_tokens=choose(10, 2048),
         )
         if differs(options, usage, network) is not None:

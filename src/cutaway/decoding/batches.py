@@ -9,7 +9,7 @@ from cutaway.decoding.generation import Prompt, Written
 from cutaway.decoding.plan import Asked, Plan
 
 WINDOW = 4096  # prompts that are taken from the stream and sorted at a time
-REFILL = 4  # a batch is filled up again when 1/4 of it is free: fewer prompts at a time are read slowly
+LOW = 0.5  # a batch is filled up again when only this part of it is left: fewer prompts at a time are read slowly
 
 
 class Search(Protocol):
@@ -67,5 +67,4 @@ def _free(plan: Plan, waiting: Sequence[Asked], n_texts: int) -> int:
     if not waiting:
         return 0
     n_fit = max(1, plan.options.batch_tokens // plan.cost(waiting[0]))
-    n_free = n_fit - n_texts
-    return min(n_free, len(waiting)) if n_texts == 0 or n_free >= max(1, n_fit // REFILL) else 0
+    return min(n_fit - n_texts, len(waiting)) if n_texts < n_fit and n_texts <= n_fit * LOW else 0

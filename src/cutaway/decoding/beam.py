@@ -87,7 +87,8 @@ class Beams:
         options, rows = self.plan.options, self.rows
         logits_RV = rows.logits_RV
         told = Told(logits_RV, options.alternatives)
-        if options.repetition_penalty == 1.0 and self.plan.usage.last is None:
+        forced_last = self.plan.usage.last is not None and any(rows.last_places())
+        if options.repetition_penalty == 1.0 and not forced_last:
             scores_RV, missing_RV = rows.filtered(logits_RV), told.total_R1  # hiding tokens and normalising commute
         else:
             scores_RV, missing_RV = rows.filtered(logits_RV - told.total_R1), torch.zeros_like(told.total_R1)

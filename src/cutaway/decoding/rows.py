@@ -143,14 +143,17 @@ class Rows:
 
     def widen(self, width: int) -> None:
         """Each text becomes so many rows, all alike, which share its memory."""
-        rows = torch.arange(self.n_texts, device=self.plan.device).repeat_interleave(width)
-        self.reorder(rows)
+        self.tracks.select(torch.arange(self.n_texts, device=self.plan.device).repeat_interleave(width))
+        if self.cache is not None:
+            self.cache.widen(width)
         if self.memory is not None:
             self.memory = Memory(self.memory.states, self.memory.mask, self.memory.final, serves=width)
         self.width = width
 
     def reorder(self, rows: Tensor) -> None:
         """Rows go to other rows of their text: row i becomes what row rows[i] was."""
+        if len(rows) == self.n_texts * self.width and torch.equal(rows, torch.arange(len(rows), device=rows.device)):
+            return
         self.tracks.select(rows)
         if self.cache is not None:
             self.cache.reorder(rows)

@@ -167,15 +167,15 @@ class CTranslate2(Engine):
         return lambda **how: self.model.generate_batch(begun, include_prompt_in_result=False, **options, **rest, **how)
 
     def _told(self, plan: Plan, result: Any, room: int) -> list[Written]:
-        """A result of CTranslate2's as our records."""
+        """A result of CTranslate2's as our records. The token that a full text must end with is put there."""
         if self.encoder is not None:
             texts = [[int(word) for word in words] for words in result.hypotheses]
         else:
             texts = [[*plan.options.prefix, *ids] for ids in result.sequences_ids]
         told = []
         for ids, score in zip(texts, result.scores or [math.nan] * len(texts), strict=True):
-            if plan.usage.last is not None and len(ids) == room:
-                ids[-1] = plan.usage.last  # which it does not know to write there
+            if plan.usage.last is not None and len(ids) == room and ids[-1] not in plan.ends:
+                ids[-1] = plan.usage.last
             written = finished(tuple(self.tokens[i] for i in ids), score, plan, room)
             if plan.options.stop and plan.decode is not None:
                 stop = _first_stop(written.ids, plan.options.stop, plan.decode)
@@ -199,9 +199,12 @@ class CTranslate2(Engine):
         tokens = [self.tokens[i] for i in plan.options.prefix] if self.encoder is None else []
         stops, decode, given = plan.options.stop, plan.decode, 0
         for step in _steps(ask):
-            if step.token_id in plan.ends or (plan.usage.last is not None and len(tokens) + 1 == room):
+            id_ = step.token_id
+            if plan.usage.last is not None and len(tokens) + 1 == room:
+                id_ = plan.usage.last
+            if id_ in plan.ends:
                 break
-            tokens.append(Token(step.token_id, step.log_prob))
+            tokens.append(Token(id_, step.log_prob))
             n = len(tokens)
             if stops and decode is not None:
                 ids = [token.id for token in tokens]

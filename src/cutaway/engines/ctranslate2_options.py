@@ -53,6 +53,7 @@ def differs(generation: Generation, usage: Usage, network: Network) -> str | Non
                 bool(generation.ban or generation.min_new_tokens or generation.no_repeat_ngram),
             "ends at the first text that can't be beaten, if lengths do not count":
                 generation.length_penalty == 0.0 and generation.n_best > 1,
+            "does not choose among texts by the token that must end them": usage.last is not None,
             "counts a prefix's length and not its probability": bool(generation.prefix),
             "does not know which token ends the longest texts": usage.last is not None,
             "follows too few texts where several tokens may end them": len(plan.ends) > 1,

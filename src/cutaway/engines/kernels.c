@@ -1,6 +1,6 @@
 /* The products of the int8 engine, y = x Wᵀ + b with weights of 8 bits, and attention over short sequences.
  *
- * W is quantised per output channel once; each row of x is quantised when it comes (its largest number becomes 127).
+ * W is quantised per output channel once; each row of x when it comes, from its smallest number to its largest.
  * Products and sums are then integers, exact and the same whichever rows are computed together.
  *
  * Built on first use by the machine's own compiler (see kernels.py); without one, torch does the same in more steps.
@@ -17,24 +17,32 @@
 
 /* --- rows to 8 bits ------------------------------------------------------------------------------------------- */
 
-/* q = round(x · 127 / max|x|) + 128, as unsigned bytes (what the processors' instruction takes); scale = max|x| / 127 */
-static void quantize_row(const float *x, int64_t n, int offset, uint8_t *q, float *scale) {
-    float top = 1e-30f;
+/* x ≈ low + scale · q with q from 0 to 255: the smallest number of the row is 0, the largest 255 */
+static void quantize_row(const float *x, int64_t n, uint8_t *q, float *scale, float *low) {
+    float least = x[0], most = x[0];
     for (int64_t i = 0; i < n; i++) {
-        float size = fabsf(x[i]);
-        top = size > top ? size : top;
+        least = x[i] < least ? x[i] : least;
+        most = x[i] > most ? x[i] : most;
     }
-    const float up = 127.0f / top;
-    for (int64_t i = 0; i < n; i++)
-        q[i] = (uint8_t)((int32_t)nearbyintf(x[i] * up) + offset);
-    *scale = top / 127.0f;
+    const float span = most - least, up = span > 0.0f ? 255.0f / span : 0.0f;
+    for (int64_t i = 0; i < n; i++) q[i] = (uint8_t)(int32_t)((x[i] - least) * up + 0.5f);
+    *scale = span / 255.0f;
+    *low = least;
 }
 
-/* x [rows, n] -> q [rows, n], signed; scales [rows] */
-void quantize(const float *x, int64_t rows, int64_t n, int8_t *q, float *scales) {
+/* x [rows, n] -> q - 128 [rows, n], as torch multiplies signed bytes only; scales and lows [rows] */
+void quantize(const float *x, int64_t rows, int64_t n, int8_t *q, float *scales, float *lows) {
 #pragma omp parallel for if (rows * n > MANY)
-    for (int64_t row = 0; row < rows; row++)
-        quantize_row(x + row * n, n, 0, (uint8_t *)q + row * n, scales + row);
+    for (int64_t row = 0; row < rows; row++) {
+        uint8_t *to = (uint8_t *)q + row * n;
+        quantize_row(x + row * n, n, to, scales + row, lows + row);
+        for (int64_t i = 0; i < n; i++) to[i] ^= 128;
+    }
+}
+
+/* Σ x w = scale · s · Σ (q - 128) w' + (low + 128 · scale) · s Σ w', where w = s · w': s Σ w' is known beforehand */
+static inline float restored(int32_t sum, float scale, float low, float s, float total) {
+    return (float)sum * (scale * s) + (low + 128.0f * scale) * total;
 }
 
 /* --- activations ----------------------------------------------------------------------------------------------- */
@@ -85,18 +93,18 @@ static void activate(int activation, float *y, int64_t n) {
     }
 }
 
-/* sums [rows, n] of products -> y = activation(sums · row's scale · column's scale + bias) */
-void dequantize(const int32_t *sums, int64_t rows, int64_t n, const float *row_scales, const float *scales,
-                const float *bias, int64_t activation, float *y) {
+/* sums [rows, n] of products -> y = activation(x Wᵀ + bias); scales and totals [n] are those of W's rows */
+void dequantize(const int32_t *sums, int64_t rows, int64_t n, const float *row_scales, const float *lows,
+                const float *scales, const float *totals, const float *bias, int64_t activation, float *y) {
 #pragma omp parallel for if (rows * n > MANY)
     for (int64_t row = 0; row < rows; row++) {
         const int32_t *from = sums + row * n;
         float *to = y + row * n;
-        const float scale = row_scales[row];
+        const float scale = row_scales[row], low = lows[row];
         if (bias)
-            for (int64_t i = 0; i < n; i++) to[i] = (float)from[i] * (scale * scales[i]) + bias[i];
+            for (int64_t i = 0; i < n; i++) to[i] = restored(from[i], scale, low, scales[i], totals[i]) + bias[i];
         else
-            for (int64_t i = 0; i < n; i++) to[i] = (float)from[i] * (scale * scales[i]);
+            for (int64_t i = 0; i < n; i++) to[i] = restored(from[i], scale, low, scales[i], totals[i]);
         activate((int)activation, to, n);
     }
 }
@@ -138,9 +146,10 @@ static inline __attribute__((always_inline)) void dots(const int R, const uint8_
 
 /* x [rows, n] -> y [rows, columns]; w [columns, n], whose rows add up to w_sums; `room` holds rows · n bytes */
 void few_rows(const float *x, int64_t rows, int64_t n, const int8_t *w, int64_t columns, const float *scales,
-              const int32_t *w_sums, const float *bias, int64_t activation, uint8_t *room, float *y) {
-    float row_scales[rows];
-    for (int64_t row = 0; row < rows; row++) quantize_row(x + row * n, n, 128, room + row * n, row_scales + row);
+              const int32_t *w_sums, const float *totals, const float *bias, int64_t activation, uint8_t *room, float *y) {
+    float row_scales[rows], lows[rows];
+    for (int64_t row = 0; row < rows; row++)
+        quantize_row(x + row * n, n, room + row * n, row_scales + row, lows + row);
     const int64_t blocks = columns / COLUMNS;
 #pragma omp parallel for schedule(static) if (columns * n > MANY)
     for (int64_t block = 0; block < blocks + (columns % COLUMNS != 0); block++) {
@@ -159,7 +168,8 @@ void few_rows(const float *x, int64_t rows, int64_t n, const int8_t *w, int64_t 
                 for (int c = 0; c < COLUMNS; c++) {
                     const int64_t column = first + c;
                     const int32_t sum = sums[r][c] - 128 * w_sums[column];
-                    const float value = (float)sum * (row_scales[row + r] * scales[column]);
+                    const float value =
+                        restored(sum, row_scales[row + r], lows[row + r], scales[column], totals[column]);
                     y[(row + r) * columns + column] = bias ? value + bias[column] : value;
                 }
         }
@@ -246,22 +256,28 @@ static void attend_many(const float *q, int64_t of_q, const float *k, int64_t of
     }
 }
 
-/* One query (the newest token): nothing to share, so keys and values are read where they are. */
-static void attend_one(const float *q, const float *k, int64_t of_k, const float *v, int64_t of_v, const float *bias,
-                       float *y, int64_t S, int64_t K, float scale, float *weights) {
-    for (int64_t s = 0; s < S; s++) weights[s] = dot(q, k + s * of_k, K) * scale;
+/* One query (the newest token): nothing to share, so keys and values are read where they are. Token s is in the row
+ * holders[s], or all are in the given row; of_k and of_v are the strides of rows, heads and tokens. */
+static void attend_one(const float *q, const float *k, const int64_t *of_k, const float *v, const int64_t *of_v,
+                       const int64_t *holders, int64_t row, const float *bias, float *y, int64_t S, int64_t K,
+                       float scale, float *weights) {
+    for (int64_t s = 0; s < S; s++)
+        weights[s] = dot(q, k + (holders ? holders[s] : row) * of_k[0] + s * of_k[2], K) * scale;
     if (bias)
         for (int64_t s = 0; s < S; s++) weights[s] += bias[s];
     softmax(weights, S);
     for (int64_t i = 0; i < K; i++) y[i] = 0.0f;
-    for (int64_t s = 0; s < S; s++)
-        for (int64_t i = 0; i < K; i++) y[i] += weights[s] * v[s * of_v + i];
+    for (int64_t s = 0; s < S; s++) {
+        const float *value = v + (holders ? holders[s] : row) * of_v[0] + s * of_v[2];
+        for (int64_t i = 0; i < K; i++) y[i] += weights[s] * value[i];
+    }
 }
 
 /* q [B, H, T, K], k and v [B / share, G, S, K], bias [B / share, H, T, S] or NULL, each with its strides of the first three
- * axes (0: the same for all); y [B, T, H, K], without gaps. The last axis of q, k and v has no gaps. */
-void attend(const float *q, const float *k, const float *v, const float *bias, float *y, const int64_t *sizes,
-            const int64_t *strides, float scale) {
+ * axes (0: the same for all); y [B, T, H, K], without gaps. The last axis of q, k and v has no gaps. If T is 1, holders
+ * [B, S] may say which row of k and v each token is in. */
+void attend(const float *q, const float *k, const float *v, const float *bias, const int64_t *holders, float *y,
+            const int64_t *sizes, const int64_t *strides, float scale) {
     const int64_t B = sizes[0], H = sizes[1], T = sizes[2], G = sizes[3], S = sizes[4], K = sizes[5], share = sizes[6];
     const int64_t *of_q = strides, *of_k = strides + 3, *of_v = strides + 6, *of_bias = strides + 9;
     const int64_t s_padded = (S + WIDE - 1) / WIDE * WIDE, k_padded = (K + WIDE - 1) / WIDE * WIDE;
@@ -271,13 +287,15 @@ void attend(const float *q, const float *k, const float *v, const float *bias, f
         for (int64_t h = 0; h < H; h++) {
             const int64_t g = h / (H / G), row = b / share;
             const float *queries = q + b * of_q[0] + h * of_q[1];
-            const float *keys = k + row * of_k[0] + g * of_k[1], *values = v + row * of_v[0] + g * of_v[1];
+            const float *keys = k + g * of_k[1], *values = v + g * of_v[1];
             const float *added = bias ? bias + row * of_bias[0] + h * of_bias[1] : 0;
             float *to = y + (b * T * H + h) * K;
             float room[n_room] __attribute__((aligned(4 * WIDE)));
-            if (T == 1) attend_one(queries, keys, of_k[2], values, of_v[2], added, to, S, K, scale, room);
+            if (T == 1)
+                attend_one(queries, keys, of_k, values, of_v, holders ? holders + b * S : 0, row, added, to, S, K, scale,
+                           room);
             else
-                attend_many(queries, of_q[2], keys, of_k[2], values, of_v[2], added, of_bias[2], to, H * K, T, S, K, scale,
+                attend_many(queries, of_q[2], keys + row * of_k[0], of_k[2], values + row * of_v[0], of_v[2], added, of_bias[2], to, H * K, T, S, K, scale,
                             room);
         }
 }

@@ -25,10 +25,10 @@ THREADS = "-fopenmp"  # torch has loaded its own OpenMP before: the two share on
 
 _N, _P = ctypes.c_int64, ctypes.c_void_p
 _SIGNATURES = {
-    "quantize": (_P, _N, _N, _P, _P),
-    "dequantize": (_P, _N, _N, _P, _P, _P, _N, _P),
-    "few_rows": (_P, _N, _N, _P, _N, _P, _P, _P, _N, _P, _P),
-    "attend": (_P, _P, _P, _P, _P, ctypes.POINTER(_N), ctypes.POINTER(_N), ctypes.c_float),
+    "quantize": (_P, _N, _N, _P, _P, _P),
+    "dequantize": (_P, _N, _N, _P, _P, _P, _P, _P, _N, _P),
+    "few_rows": (_P, _N, _N, _P, _N, _P, _P, _P, _P, _N, _P, _P),
+    "attend": (_P, _P, _P, _P, _P, _P, ctypes.POINTER(_N), ctypes.POINTER(_N), ctypes.c_float),
     "rms_norm": (_P, _N, _N, _P, ctypes.c_float, _P),
     "turn": (_P, _P, _P, _P, ctypes.POINTER(_N), ctypes.POINTER(_N)),
 }

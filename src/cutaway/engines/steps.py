@@ -11,6 +11,7 @@ from torch import Tensor
 from cutaway.engines.kernels import Kernels, kernels
 from cutaway.models.network import Network
 from cutaway.parts.attention import Attention, fused
+from cutaway.parts.cache import gathered
 from cutaway.parts.masks import Bias
 from cutaway.parts.norms import RMSNorm
 from cutaway.parts.positions import Rotation
@@ -37,10 +38,19 @@ def with_quick_steps(network: Network) -> None:
 
 
 def attend(
-    kernels: Kernels, q_BHTK: Tensor, k_BGSK: Tensor, v_BGSK: Tensor, bias: Bias, scale: float, serves: int
+    kernels: Kernels,
+    q_BHTK: Tensor,
+    k_BGSK: Tensor,
+    v_BGSK: Tensor,
+    bias: Bias,
+    scale: float,
+    serves: int = 1,
+    holders: Tensor | None = None,
 ) -> Tensor:
     """softmax(q kᵀ · scale + bias) v"""
     (B, H, T, K), (G, S) = q_BHTK.shape, k_BGSK.shape[1:3]
+    if holders is not None and T > 1:
+        k_BGSK, v_BGSK, holders = gathered(k_BGSK, holders), gathered(v_BGSK, holders), None
     if serves == 1 and T > 1 and (K > WIDEST or S > LONGEST):
         return fused(q_BHTK, k_BGSK, v_BGSK, bias, scale)
     dense = None if bias.dense is None else bias.dense.expand(B // serves, H, T, S)
@@ -50,7 +60,7 @@ def attend(
     y_BTHK = torch.empty(B, T, H, K)
     kernels.attend(
         q_BHTK.data_ptr(), k_BGSK.data_ptr(), v_BGSK.data_ptr(), None if dense is None else dense.data_ptr(),
-        y_BTHK.data_ptr(), _Seven(B, H, T, G, S, K, serves),
+        None if holders is None else holders.data_ptr(), y_BTHK.data_ptr(), _Seven(B, H, T, G, S, K, serves),
         _Twelve(*q_BHTK.stride()[:3], *k_BGSK.stride()[:3], *v_BGSK.stride()[:3], *of_bias), scale,
     )  # fmt: skip
     return y_BTHK.transpose(1, 2)

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from cutaway.checks import Probability, Size, check_arguments
 from cutaway.errors import ConfigError, InputError
-from cutaway.parts.cache import KeyValues
+from cutaway.parts.cache import KeyValues, gathered
 from cutaway.parts.dropout import dropout
 from cutaway.parts.masks import NO_BIAS, Bias
 from cutaway.parts.norms import widened
@@ -116,10 +116,12 @@ class Attention(nn.Module):
         rotation: Rotation | None = None,
         slot: KeyValues | None = None,
         serves: int = 1,
+        holders: Tensor | None = None,
     ) -> Tensor:
         """`memory` None: self-attention. `slot` remembers keys and values: x's are appended, memory's made once.
 
-        `serves`: how many neighbouring rows of x read each row of the memory.
+        `serves`: how many neighbouring rows of x read each row of the memory. `holders` [B, S]: the rows of the slot
+        that hold the keys and values of each row's tokens (None: its own).
         """
         self._check(x_BTD, memory_BSD, serves)
         if (rotation is not None) != self.rotary:
@@ -145,7 +147,7 @@ class Attention(nn.Module):
                 k_BGSK = self.rotated_keys(rotation.turn(k_BGSK))
             if slot is not None:
                 k_BGSK, v_BGSK = slot.append(k_BGSK, v_BGSK)
-        heads_BHTK = self.heads(self.attend(q_BHTK, k_BGSK, v_BGSK, bias, serves))
+        heads_BHTK = self.heads(self.attend(q_BHTK, k_BGSK, v_BGSK, bias, serves, holders))
         return self.output(self.out(self.concatenated(merge_heads(heads_BHTK))))
 
     def _check(self, x_BTD: Tensor, memory_BSD: Tensor | None, serves: int = 1) -> None:
@@ -157,13 +159,23 @@ class Attention(nn.Module):
         if memory_BSD is not None and (served := memory_BSD.shape[0] * serves) != x_BTD.shape[0]:
             raise InputError(f"x has {x_BTD.shape[0]} rows, but the memory has {served}; give as many")
 
-    def attend(self, q_BHTK: Tensor, k_BGSK: Tensor, v_BGSK: Tensor, bias: Bias = NO_BIAS, serves: int = 1) -> Tensor:
+    def attend(
+        self,
+        q_BHTK: Tensor,
+        k_BGSK: Tensor,
+        v_BGSK: Tensor,
+        bias: Bias = NO_BIAS,
+        serves: int = 1,
+        holders: Tensor | None = None,
+    ) -> Tensor:
         """softmax(q kᵀ · scale + bias) v: step by step if somebody listens or it is faster, else fused. The contract
         tests hold the two equal."""
         p = self.dropout if self.training else 0.0
         listened = heard(self.scores, self.scaled_scores, self.masked_scores, self.weights)
         if self.fused is not None and not listened:
-            return self.fused(q_BHTK, k_BGSK, v_BGSK, bias, self.scale, serves)
+            return self.fused(q_BHTK, k_BGSK, v_BGSK, bias, self.scale, serves, holders)
+        if holders is not None:
+            k_BGSK, v_BGSK = gathered(k_BGSK, holders), gathered(v_BGSK, holders)
         if serves > 1:
             return self._attend_shared(q_BHTK, k_BGSK, v_BGSK, bias, serves, listened)
         if not listened and fused_is_faster(q_BHTK, k_BGSK, p):
@@ -189,10 +201,17 @@ class Attention(nn.Module):
 
 
 class Fused(Protocol):
-    """attend() without its steps; `serves`: how many neighbouring rows of q read each row of k and v."""
+    """attend() without its steps."""
 
     def __call__(
-        self, q_BHTK: Tensor, k_BGSK: Tensor, v_BGSK: Tensor, bias: Bias, scale: float, serves: int
+        self,
+        q_BHTK: Tensor,
+        k_BGSK: Tensor,
+        v_BGSK: Tensor,
+        bias: Bias,
+        scale: float,
+        serves: int,
+        holders: Tensor | None,
     ) -> Tensor: ...
 
 

@@ -65,8 +65,10 @@ class Block(nn.Module):
         cache: Cache | None = None,
         name: str = "",
         serves: int = 1,
+        holders: Tensor | None = None,
     ) -> Tensor:
-        """`name` is this block's place in the cache; `serves`: how many rows of x read each row of the memory."""
+        """`name` is this block's place in the cache; `serves`: how many rows of x read each row of the memory;
+        `holders` [B, S]: the rows of the cache that hold the keys and values of each row's tokens (None: its own)."""
         if memory_BSD is None and self.cross_attention is not None:
             raise InputError("this block has a cross-attention, which needs a memory: the encoder's output")
         if memory_BSD is not None and self.cross_attention is None:
@@ -77,7 +79,7 @@ class Block(nn.Module):
             memory_slot = cache.slot(f"{name}.cross_attention", grows=False)
 
         def attend(x: Tensor) -> Tensor:
-            return self.self_attention(x, bias=bias, rotation=rotation, slot=slot)
+            return self.self_attention(x, bias=bias, rotation=rotation, slot=slot, holders=holders)
 
         x_BTD = self.add_and_norm(self.input(x_BTD), attend, self.self_attention_add, self.self_attention_norm)
         if (cross_attention := self.cross_attention) is not None:

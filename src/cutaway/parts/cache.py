@@ -76,6 +76,7 @@ class KeyValues:
         self.rows = 0
         self.keys: Tensor | None = None
         self.values: Tensor | None = None
+        self._spare: tuple[Tensor | None, Tensor | None] = (None, None)
 
     @property
     def all(self) -> tuple[Tensor, Tensor] | None:
@@ -112,16 +113,24 @@ class KeyValues:
 
     def select(self, rows: Tensor) -> None:
         """Keeps these batch rows, in this order, repeats allowed."""
-        if self.keys is not None and self.values is not None:
-            self.keys, self.values = (self._selected(each, rows) for each in (self.keys, self.values))
-            self.rows = len(rows)
+        if self.keys is None or self.values is None:
+            return
+        spare_keys, spare_values = self._spare
+        keys, values = self._selected(self.keys, rows, spare_keys), self._selected(self.values, rows, spare_values)
+        self._spare = self.keys, self.values  # a beam search comes back at every step: two buffers take turns
+        self.keys, self.values, self.rows = keys, values, len(rows)
 
-    def _selected(self, buffer: Tensor, rows: Tensor) -> Tensor:
+    def _selected(self, buffer: Tensor, rows: Tensor, spare: Tensor | None) -> Tensor:
         """Only what is filled is copied, not the room that is yet to be."""
-        _, G, room, K = buffer.shape
-        chosen = buffer.new_empty(len(rows), G, room, K)
-        chosen[:, :, : self.length] = buffer[: self.rows, :, : self.length][rows]
-        return chosen
+        filled = buffer[: self.rows, :, : self.length]
+        if torch.is_grad_enabled() and buffer.requires_grad:
+            return filled[rows]
+        n_rows, (_, G, room, K) = len(rows), buffer.shape
+        if spare is None or spare.shape[0] < n_rows or spare.shape[1:] != buffer.shape[1:]:
+            spare = buffer.new_empty(n_rows, G, room, K)
+        spare = _writable(spare)
+        torch.index_select(filled, 0, rows, out=spare[:n_rows, :, : self.length])
+        return spare
 
     def move(self, here: Tensor, there: Tensor, n_rows: int) -> None:
         """Row here[i] becomes what row there[i] was, then the first `n_rows` stay: how finished rows leave."""
@@ -180,6 +189,8 @@ class Cache:
     length: int = 0
     mask: Tensor | None = None  # which of the tokens so far are real; None: all
     state: tuple[Tensor, ...] = ()  # a recurrent decoder's hidden state, [B, ...] each
+    holders: Tensor | None = None  # [B, S]: in which row of its text (its beams) each token is kept; None: its own
+    width: int = 1  # rows of a text
     slots: dict[str, KeyValues] = field(default_factory=dict)  # by attention, e.g. "3.self_attention"
 
     def slot(self, name: str, *, grows: bool = True) -> KeyValues:
@@ -222,6 +233,14 @@ class Cache:
         new = mask_BT if mask_BT is not None else torch.ones(n_rows, n_new, dtype=torch.bool, device=device)
         return torch.cat((old, new), dim=1)
 
+    def held(self, n_new: int) -> Tensor | None:
+        """Of every token, the newest `n_new` too, the row that keeps its key and value [B, S]; None: each its own."""
+        if self.holders is None:
+            return None
+        each_B1 = torch.arange(len(self.holders), device=self.holders.device).unsqueeze(1)
+        before_BS = each_B1 // self.width * self.width + self.holders
+        return torch.cat((before_BS, each_B1.expand(-1, self.length + n_new - before_BS.shape[1])), dim=1)
+
     def advance(self, n_new: int, visible_BS: Tensor | None) -> None:
         """The newest tokens are in."""
         self.length += n_new
@@ -229,19 +248,46 @@ class Cache:
 
     def select(self, rows: Tensor) -> None:
         """Keeps these batch rows, in this order, repeats allowed."""
-        self.reorder(rows)
-        for slot in self.slots.values():
-            if not slot.grows:
-                slot.select(rows)
-
-    def reorder(self, rows: Tensor) -> None:
-        """`select` for all but the keys and values of the memory: how beam search follows its hypotheses, since those
-        of one text share a memory."""
+        self._settle()
         self.mask = None if self.mask is None else self.mask[rows]
         self.state = tuple(state[rows] for state in self.state)
         for slot in self.slots.values():
+            slot.select(rows)
+
+    def widen(self, width: int) -> None:
+        """Each row becomes `width` neighbours, all alike; they share the keys and values of the memory."""
+        self.mask = None if self.mask is None else self.mask.repeat_interleave(width, dim=0)
+        self.state = tuple(state.repeat_interleave(width, dim=0) for state in self.state)
+        for slot in self.slots.values():
             if slot.grows:
-                slot.select(rows)
+                slot.select(torch.arange(slot.rows).repeat_interleave(width))
+        self.width = width
+
+    def reorder(self, rows: Tensor) -> None:
+        """Row i becomes what row rows[i] of the same text was: how beam search follows its hypotheses.
+
+        No key moves: who held it is written down, and attention looks there.
+        """
+        self.mask = None if self.mask is None else self.mask[rows]
+        self.state = tuple(state[rows] for state in self.state)
+        if any(slot.grows for slot in self.slots.values()):
+            self.holders = self._holders(len(rows), rows.device)[rows]
+
+    def _holders(self, n_rows: int, device: torch.device) -> Tensor:
+        """Up to the newest token."""
+        own_B1 = (torch.arange(n_rows, device=device) % self.width).unsqueeze(1)
+        if self.holders is None:
+            return own_B1.expand(-1, self.length)
+        return torch.cat((self.holders, own_B1.expand(-1, self.length - self.holders.shape[1])), dim=1)
+
+    def _settle(self) -> None:
+        """Every row holds its own keys and values."""
+        if (rows_BS := self.held(0)) is not None:
+            for slot in self.slots.values():
+                if slot.grows and slot.keys is not None and slot.values is not None:
+                    slot.keys[: slot.rows, :, : slot.length] = gathered(slot.keys, rows_BS)
+                    slot.values[: slot.rows, :, : slot.length] = gathered(slot.values, rows_BS)
+            self.holders = None
 
     def move(self, here: Tensor, there: Tensor, n_rows: int, serves: int = 1) -> None:
         """Row here[i] becomes row there[i], then the first `n_rows` stay. Each is `serves` neighbouring rows, which
@@ -250,6 +296,7 @@ class Cache:
         rows[here] = there
         wide_rows, wide_here, wide_there = (_widened(each, serves) for each in (rows, here, there))
         self.mask = None if self.mask is None else self.mask[wide_rows]
+        self.holders = None if self.holders is None else self.holders[wide_rows]
         self.state = tuple(state[wide_rows] for state in self.state)
         for slot in self.slots.values():
             if slot.grows:
@@ -264,10 +311,20 @@ class Cache:
         if self.mask is not None or other.mask is not None or self.length != other.length:
             self.mask = torch.cat([cache._mask_of(length) for cache in (self, other)])
         self.state = tuple(torch.cat(pair) for pair in zip(self.state, other.state, strict=True))
+        if self.holders is not None or other.holders is not None:
+            self.holders = torch.cat([cache._holders_of(length) for cache in (self, other)])
         for name, slot in self.slots.items():
             theirs = other.slots[name]
             slot.join(theirs, length if slot.grows else max(slot.length, theirs.length))
         self.length = length
+
+    def _holders_of(self, length: int) -> Tensor:
+        """As `_mask_of`: what is hidden, each row holds itself."""
+        slot = next(slot for slot in self.slots.values() if slot.grows)
+        assert slot.keys is not None
+        held = self._holders(slot.rows, slot.keys.device)
+        own_B1 = (torch.arange(slot.rows, device=held.device) % self.width).unsqueeze(1)
+        return torch.cat((own_B1.expand(-1, length - self.length), held), dim=1)
 
     def _mask_of(self, length: int) -> Tensor:
         """The mask with hidden tokens before the first, up to this length."""
@@ -285,6 +342,7 @@ class Cache:
         if self.mask is not None:
             self.mask = self.mask[:, n_first:]
             self.mask = None if bool(self.mask.all()) else self.mask
+        self.holders = None if self.holders is None else self.holders[:, n_first:]
         for slot in self.slots.values():
             if slot.grows:
                 slot.trim(n_first, self.length)
@@ -294,6 +352,12 @@ class Cache:
         for slot in self.slots.values():
             if not slot.grows:
                 slot.trim(0, length)
+
+
+def gathered(buffer_BGSK: Tensor, rows_BS: Tensor) -> Tensor:
+    """The key (or value) of each row's tokens from the rows that hold them. -> [B, G, S, K]"""
+    columns_S = torch.arange(rows_BS.shape[1], device=rows_BS.device)
+    return buffer_BGSK.transpose(1, 2)[rows_BS, columns_S].transpose(1, 2)
 
 
 def _widened(rows: Tensor, n: int) -> Tensor:

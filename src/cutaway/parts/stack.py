@@ -74,10 +74,11 @@ class Stack(nn.Module):
             memory_BSD, serves = memory.states, memory.serves
             memory_bias = masks.bias(T, memory_BSD.shape[1], x_BTD, causal=False, visible_BS=memory.mask)
 
+        holders = None if cache is None else cache.held(T)
         for i, block in enumerate(self.blocks):
             x_BTD = block(
                 x_BTD, memory_BSD, bias=bias, memory_bias=memory_bias, rotation=rotation, cache=cache, name=str(i),
-                serves=serves,
+                serves=serves, holders=holders,
             )  # fmt: skip
         if self.final_norm is not None:
             x_BTD = self.final_norm(x_BTD)

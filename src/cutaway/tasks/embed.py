@@ -68,7 +68,7 @@ def embed(
     def run(stream: Iterator[str]) -> Iterator[Tensor]:
         for one in read_in_order(stream, rows_of, len, read, length=len, batch_tokens=batch_tokens):
             if len(one.said) == 1:
-                yield one.said[0]
+                yield one.said[0].clone()  # its own memory, not its batch's; and one that may be trained on
             elif one.said:
                 mean_D = torch.stack(one.said).mean(0)
                 yield F.normalize(mean_D, dim=0) if normalized else mean_D

@@ -157,7 +157,7 @@ class Reader:
             mask = torch.arange(longest) < torch.tensor([len(row) for row in rows])[:, None]
         if self._has_segments and any(1 in row.segments for row in rows):
             segments = torch.tensor([row.segments + [0] * (longest - len(row.segments)) for row in rows])
-        return self.engine.read(tokens, mask, segments).float()
+        return self.engine.read(tokens, mask, segments).detach().float()
 
 
 def spans(length: int, room: int | None, overlap: int = 0) -> list[tuple[int, int]]:

@@ -17,6 +17,7 @@ from cutaway.tasks.pixels import pixels_of, processing_of
 if TYPE_CHECKING:
     import PIL.Image
 
+    from cutaway.engines.engine import Engine
     from cutaway.model import Model
 
 IMAGES = 32
@@ -85,10 +86,16 @@ def recognize(
     def run(stream: Iterator[Image]) -> Iterator[list[Label]]:
         for window in windows(prepared(stream, ready), lambda _: 0, batch):
             seen = [pixels for pixels in window if pixels is not None]
-            said = iter(probabilities(model, runner.read(torch.stack(seen)).float()) if seen else ())
+            said = iter(probabilities(model, _read(runner, torch.stack(seen))) if seen else ())
             yield from ([] if pixels is None else labels(model, next(said), top) for pixels in window)
 
     return each(images, run, _is_one, "path, bytes, Pillow image or tensor")
+
+
+def _read(engine: "Engine", images_BCIJ: Tensor) -> Tensor:
+    """A network takes images in the dtype that it computes in; tokens have none."""
+    dtype = torch.bfloat16 if engine.precision == "bfloat16" else torch.float32
+    return engine.read(images_BCIJ.to(dtype)).detach().float()
 
 
 def _is_one(given: object) -> bool:
