@@ -291,9 +291,12 @@ class Terminal:
         os.write(self.master, text.encode())
 
     def end(self) -> int:
-        code = self.process.wait(timeout=60)
-        os.close(self.master)
-        return code
+        try:
+            return self.process.wait(timeout=60)
+        finally:
+            self.process.kill()
+            self.process.wait()
+            os.close(self.master)
 
 
 def test_a_conversation_on_a_terminal(models: Path) -> None:
@@ -319,6 +322,7 @@ def test_control_c_stops_the_answer_and_a_second_one_leaves(models: Path) -> Non
         talk.read()
     talk.process.send_signal(signal.SIGINT)
     talk.wait_for("\n> ")
+    time.sleep(0.5)  # readline hears no signal between its prompt and its first look at the keyboard
     talk.process.send_signal(signal.SIGINT)
     assert talk.end() == 130
     assert "Traceback" not in talk.seen

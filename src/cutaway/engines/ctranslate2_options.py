@@ -28,7 +28,6 @@ def refused(plan: Plan) -> str | None:
         "repetition_penalty after a prompt": generation.repetition_penalty != 1.0 and prompted,
         "no_repeat_ngram after a prompt": generation.no_repeat_ngram > 0 and prompted,
         "stop strings with beams": bool(generation.stop) and beams > 1,
-        "positions for so many tokens": _is_too_long(plan),
     }
     for option, asked in lacks.items():
         if asked:
@@ -45,6 +44,8 @@ def differs(generation: Generation, usage: Usage, network: Network) -> str | Non
     plan = Plan(network, generation, usage, lambda _: "")
     if (reason := refused(plan)) is not None:
         return reason
+    if _is_too_long(plan):
+        return f"CTranslate2 has no positions for so many tokens; {NATIVE}"
     if plan.beams > 1:
         reasons = {
             "ends at `beams` finished texts, as if early_stopping were asked for": not generation.early_stopping,
