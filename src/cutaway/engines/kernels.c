@@ -8,6 +8,7 @@
 
 #include <math.h>
 #include <stdint.h>
+#include <string.h>
 #if defined(__AVX512VNNI__) && defined(__AVX512BW__)
 #include <immintrin.h>
 #define VNNI 1
@@ -182,26 +183,33 @@ void few_rows(const float *x, int64_t rows, int64_t n, const int8_t *w, int64_t 
  * softmax(q kᵀ · scale + bias) v for short sequences, where calling a general kernel takes longer than computing.
  */
 
+#define WIDE 16    /* numbers of a vector; keys, values and weights are kept in whole ones */
+#define TOGETHER 4 /* queries that read them at once */
+#define HIDDEN -3e38f /* less than any score; -ffast-math knows no infinity */
+#define PADDED(n) (((n) + WIDE - 1) / WIDE * WIDE)
+typedef float vector __attribute__((vector_size(4 * WIDE)));
+
 static float dot(const float *a, const float *b, int64_t n) {
     float sum = 0.0f;
     for (int64_t i = 0; i < n; i++) sum += a[i] * b[i];
     return sum;
 }
 
+/* of the first n numbers; there is room up to a whole vector, which becomes 0 */
 static void softmax(float *x, int64_t n) {
-    float top = -INFINITY, sum = 0.0f;
-    for (int64_t i = 0; i < n; i++) top = x[i] > top ? x[i] : top;
-    for (int64_t i = 0; i < n; i++) {
-        x[i] = exponential(x[i] - top);
-        sum += x[i];
+    const int64_t whole = PADDED(n);
+    float top = x[0], sum = 0.0f;
+    for (int64_t i = n; i < whole; i++) x[i] = HIDDEN;
+    for (int64_t i = 0; i < whole; i++) top = x[i] > top ? x[i] : top;
+    for (int64_t i = 0; i < whole; i++) {
+        const float e = x[i] > HIDDEN ? exponential(x[i] - top) : 0.0f;
+        x[i] = e;
+        sum += e;
     }
     const float share = 1.0f / sum;
-    for (int64_t i = 0; i < n; i++) x[i] *= share;
+    for (int64_t i = 0; i < whole; i++) x[i] *= share;
 }
 
-#define WIDE 16  /* numbers of a vector; keys and values are copied into whole ones */
-#define TOGETHER 4 /* queries that read them at once */
-typedef float vector __attribute__((vector_size(4 * WIDE)));
 
 /* y[r] = Σ_i a[r][i] · b[i] for R rows, where b is a column of vectors `step` apart */
 static inline __attribute__((always_inline)) void weighted(const int R, const float *a, int64_t of_a, const vector *b,
@@ -211,7 +219,7 @@ static inline __attribute__((always_inline)) void weighted(const int R, const fl
         for (int r = 0; r < R; r++) y[r] += a[r * of_a + i] * b[i * step];
 }
 
-static void weighted_rows(int64_t R, const float *a, int64_t of_a, const vector *b, int64_t step, int64_t n,
+static inline void weighted_rows(int64_t R, const float *a, int64_t of_a, const vector *b, int64_t step, int64_t n,
                           vector y[TOGETHER]) {
     if (R >= 4) weighted(4, a, of_a, b, step, n, y);
     else if (R == 3) weighted(3, a, of_a, b, step, n, y);
@@ -223,8 +231,7 @@ static void weighted_rows(int64_t R, const float *a, int64_t of_a, const vector 
 static void attend_many(const float *q, int64_t of_q, const float *k, int64_t of_k, const float *v, int64_t of_v,
                         const float *bias, int64_t of_bias, float *y, int64_t of_y, int64_t T, int64_t S, int64_t K,
                         float scale, float *room) {
-    const int64_t s_vectors = (S + WIDE - 1) / WIDE, k_vectors = (K + WIDE - 1) / WIDE;
-    const int64_t s_padded = s_vectors * WIDE, k_padded = k_vectors * WIDE;
+    const int64_t s_padded = PADDED(S), k_padded = PADDED(K), s_vectors = s_padded / WIDE, k_vectors = k_padded / WIDE;
     float *keys = room, *values = keys + K * s_padded, *weights = values + S * k_padded;
     for (int64_t i = 0; i < K; i++) {
         for (int64_t s = 0; s < S; s++) keys[i * s_padded + s] = k[s * of_k + i];
@@ -250,8 +257,11 @@ static void attend_many(const float *q, int64_t of_q, const float *k, int64_t of
         for (int64_t block = 0; block < k_vectors; block++) {
             weighted_rows(R, weights, s_padded, (const vector *)values + block, k_vectors, S, found);
             const int64_t n = K - block * WIDE < WIDE ? K - block * WIDE : WIDE;
-            for (int64_t r = 0; r < R; r++)
-                for (int64_t i = 0; i < n; i++) y[(t + r) * of_y + block * WIDE + i] = found[r][i];
+            for (int64_t r = 0; r < R; r++) {
+                float *to = y + (t + r) * of_y + block * WIDE;
+                if (n == WIDE) memcpy(to, &found[r], sizeof(vector));
+                else memcpy(to, &found[r], 4 * n);
+            }
         }
     }
 }
@@ -280,7 +290,7 @@ void attend(const float *q, const float *k, const float *v, const float *bias, c
             const int64_t *sizes, const int64_t *strides, float scale) {
     const int64_t B = sizes[0], H = sizes[1], T = sizes[2], G = sizes[3], S = sizes[4], K = sizes[5], share = sizes[6];
     const int64_t *of_q = strides, *of_k = strides + 3, *of_v = strides + 6, *of_bias = strides + 9;
-    const int64_t s_padded = (S + WIDE - 1) / WIDE * WIDE, k_padded = (K + WIDE - 1) / WIDE * WIDE;
+    const int64_t s_padded = PADDED(S), k_padded = PADDED(K);
     const int64_t n_room = T == 1 ? s_padded : K * s_padded + S * k_padded + TOGETHER * s_padded;
 #pragma omp parallel for collapse(2) if (B * H * T * S * K > MANY)
     for (int64_t b = 0; b < B; b++)
