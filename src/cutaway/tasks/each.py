@@ -11,6 +11,7 @@ from typing import Generic, TypeVar
 
 from cutaway.checks import named
 from cutaway.errors import InputError
+from cutaway.machine import side_by_side
 
 BATCH_TOKENS = 1024
 """Tokens in one batch: enough for the products to be efficient, few enough for activations to stay in the L2 cache."""
@@ -97,10 +98,14 @@ def windows(inputs: Iterator[X], length: Callable[[X], int], largest: int | None
 
 
 def batches(lengths: Sequence[int], budget: int = BATCH_TOKENS) -> Iterator[list[int]]:
-    """Indices into `lengths`, short ones together: rows × longest row ≤ `budget`, or one row that is longer."""
+    """Indices into `lengths`, short ones together: rows × longest row ≤ `budget`, or one row that is longer.
+
+    From half of the budget on, only rows of the same length join: without padding, nothing need be hidden.
+    """
     batch: list[int] = []
     for i in sorted(range(len(lengths)), key=lengths.__getitem__):
-        if batch and (len(batch) + 1) * lengths[i] > budget:  # sorted, so this one would be the longest
+        n = (len(batch) + 1) * lengths[i]  # sorted, so this one would be the longest
+        if batch and (n > budget or (2 * n > budget and lengths[i] > lengths[batch[-1]])):
             yield batch
             batch = []
         batch.append(i)
@@ -134,8 +139,11 @@ def read_in_order(
         rows_by_input = rows_of(window)
         flat = [row for rows in rows_by_input for row in rows]
         said: list[R | None] = [None] * len(flat)
-        for batch in batches([n_tokens(row) for row in flat], batch_tokens):
-            for i, result in zip(batch, read([flat[i] for i in batch]), strict=True):
+        places = list(batches([n_tokens(row) for row in flat], batch_tokens))
+        for batch, results in zip(
+            places, side_by_side(read, [[flat[i] for i in batch] for batch in places]), strict=True
+        ):
+            for i, result in zip(batch, results, strict=True):
                 said[i] = result
         answers = iter(said)
         for item, rows in zip(window, rows_by_input, strict=True):
