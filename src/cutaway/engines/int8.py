@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor, nn
 
-from cutaway.engines.kernels import kernels
+from cutaway.engines.kernels import Kernels, kernels
 from cutaway.engines.prepare import on_cpu, twin, with_quick_calls
 from cutaway.engines.steps import with_quick_steps
 from cutaway.errors import ConfigError
@@ -88,22 +88,33 @@ class Int8Linear(nn.Module):
                 room.data_ptr(), y_NE.data_ptr(),
             )  # fmt: skip
             return y_NE
-        q_ND, scales_N, lows_N = torch.empty(N, D, dtype=torch.int8), torch.empty(N), torch.empty(N)
-        self.kernels.quantize(x_ND.data_ptr(), N, D, q_ND.data_ptr(), scales_N.data_ptr(), lows_N.data_ptr())
-        sums_NE = torch._int_mm(q_ND, self.weight.t())
+        return self.restored(*self.sums_of(*quantized_rows(self.kernels, x_ND)))
+
+    def sums_of(self, q_ND: Tensor, scales_N: Tensor, lows_N: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Σ q w, and what it has to be restored with."""
+        return torch._int_mm(q_ND, self.weight.t()), scales_N, lows_N
+
+    def restored(self, sums_NE: Tensor, scales_N: Tensor, lows_N: Tensor) -> Tensor:
+        """activation(x Wᵀ + b) of the sums."""
+        assert self.kernels is not None
+        (N, E), (_, scales, _, totals, bias) = sums_NE.shape, self.addresses
+        y_NE = torch.empty(N, E)
         self.kernels.dequantize(
-            sums_NE.data_ptr(),
-            N,
-            E,
-            scales_N.data_ptr(),
-            lows_N.data_ptr(),
-            scales,
-            totals,
-            bias,
-            self.activation,
+            sums_NE.data_ptr(), N, E, scales_N.data_ptr(), lows_N.data_ptr(), scales, totals, bias, self.activation,
             y_NE.data_ptr(),
-        )
+        )  # fmt: skip
         return y_NE
+
+    def quantized_again(self, sums_NE: Tensor, scales_N: Tensor, lows_N: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """`restored`, quantised for the layer that follows."""
+        assert self.kernels is not None
+        (N, E), (_, scales, _, totals, bias) = sums_NE.shape, self.addresses
+        q_NE, new_scales_N, new_lows_N = torch.empty(N, E, dtype=torch.int8), torch.empty(N), torch.empty(N)
+        self.kernels.requantize(
+            sums_NE.data_ptr(), N, E, scales_N.data_ptr(), lows_N.data_ptr(), scales, totals, bias, self.activation,
+            q_NE.data_ptr(), new_scales_N.data_ptr(), new_lows_N.data_ptr(),
+        )  # fmt: skip
+        return q_NE, new_scales_N, new_lows_N
 
     def _by_torch(self, x_ND: Tensor) -> Tensor:
         """The same in torch's own steps, where no kernels could be built."""
@@ -115,6 +126,30 @@ class Int8Linear(nn.Module):
         y_NE = torch._int_mm(q_ND, self.weight.t()) * self.scales
         y_NE = torch.addcmul((low_N1 + 128 * scale_N1) * self.totals, y_NE, scale_N1)
         return y_NE if self.bias is None else y_NE.add_(self.bias)
+
+
+def quantized_rows(kernels: Kernels, x_ND: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """x ≈ low + scale · (q + 128) for each row: q, scales, lows."""
+    N, D = x_ND.shape
+    q_ND, scales_N, lows_N = torch.empty(N, D, dtype=torch.int8), torch.empty(N), torch.empty(N)
+    kernels.quantize(x_ND.data_ptr(), N, D, q_ND.data_ptr(), scales_N.data_ptr(), lows_N.data_ptr())
+    return q_ND, scales_N, lows_N
+
+
+class TwoLayers(nn.Module):
+    """activation(x W₁ + b₁) W₂ + b₂: what is between the two is quantised where it is made."""
+
+    def __init__(self, up: Int8Linear, down: Int8Linear) -> None:
+        super().__init__()
+        self.up, self.down = up, down
+
+    def forward(self, x_BTD: Tensor) -> Tensor:
+        shape = x_BTD.shape
+        x_ND = x_BTD.reshape(-1, shape[-1])
+        if len(x_ND) <= FEW or self.up.kernels is None:
+            return self.down(self.up(x_BTD))
+        sums = self.up.sums_of(*quantized_rows(self.up.kernels, x_ND.contiguous()))
+        return self.down.restored(*self.down.sums_of(*self.up.quantized_again(*sums))).view(shape)
 
 
 class Gated(nn.Module):
@@ -206,15 +241,16 @@ def _attention(module: Attention, name: str, make: Quantizer) -> None:
 
 
 def _feedforward(module: FeedForward, name: str, make: Quantizer) -> None:
+    down = make.linear(f"{name}.down", module.down)
     if module.gate is not None:
         joined, n = make.linear(f"{name}.joined", module.up, module.gate), module.up.out_features
-        module.fused = Gated(joined, module.activation)
+        module.fused = nn.Sequential(Gated(joined, module.activation), down)
         setattr(module, "up", joined.rows(0, n))  # noqa: B010  # for those who look
         setattr(module, "gate", joined.rows(n, 2 * n))  # noqa: B010
     else:
         up = make.linear(f"{name}.up", module.up)
         activation = FUSED.get(module.activation)
         if activation is not None and up.kernels is not None:
-            module.fused = up.activated(activation)
+            module.fused = TwoLayers(up.activated(activation), down)
         setattr(module, "up", up)  # noqa: B010
-    setattr(module, "down", make.linear(f"{name}.down", module.down))  # noqa: B010
+    setattr(module, "down", down)  # noqa: B010

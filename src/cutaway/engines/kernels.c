@@ -66,14 +66,19 @@ static inline float exponential(float x) {
 
 static inline float logistic(float x) { return 1.0f / (1.0f + exponential(-x)); }
 
-/* x Φ(x), with erf by Abramowitz and Stegun's 7.1.26: off by 1.5e-7 at most */
-static inline float gelu(float x) {
-    const float z = fabsf(x) * 0.707106781f;
-    const float t = 1.0f / (1.0f + 0.3275911f * z);
-    const float p = ((((1.061405429f * t - 1.453152027f) * t + 1.421413741f) * t - 0.284496736f) * t + 0.254829592f) * t;
-    const float erf = 1.0f - p * exponential(-z * z);
-    return 0.5f * (x + fabsf(x) * erf);
+/* x (½ + x P(x²)), and 0 or x beyond ±4: GELU's sigmoid as a polynomial, off by 1e-04 at most, less than a hundredth of
+ * the step that 8 bits can tell apart, and as fast as the product it follows */
+static inline float bent(float x, const float P[8]) {
+    const float near = x < -4.0f ? -4.0f : x > 4.0f ? 4.0f : x, square = near * near;
+    float p = P[7];
+    for (int i = 6; i >= 0; i--) p = p * square + P[i];
+    return x * (0.5f + near * p);
 }
+
+static const float EXACT[8] = {3.982058638e-01f, -6.509366562e-02f, 9.055031227e-03f, -8.865393282e-04f,
+                               5.788830436e-05f, -2.345304334e-06f, 5.185089871e-08f, -4.581433708e-10f};
+static const float TANH[8] = {3.984940316e-01f, -6.587821028e-02f, 9.523308857e-03f, -1.006875450e-03f,
+                              7.406311616e-05f, -3.536355552e-06f, 9.737992016e-08f, -1.164803899e-09f};
 
 enum { NONE, RELU, GELU, GELU_TANH, SILU };
 
@@ -83,10 +88,10 @@ static void activate(int activation, float *y, int64_t n) {
         for (int64_t i = 0; i < n; i++) y[i] = y[i] > 0.0f ? y[i] : 0.0f;
         break;
     case GELU:
-        for (int64_t i = 0; i < n; i++) y[i] = gelu(y[i]);
+        for (int64_t i = 0; i < n; i++) y[i] = bent(y[i], EXACT);
         break;
-    case GELU_TANH: /* 0.5 (1 + tanh z) = logistic(2 z) */
-        for (int64_t i = 0; i < n; i++) y[i] *= logistic(1.59576912f * (y[i] + 0.044715f * y[i] * y[i] * y[i]));
+    case GELU_TANH:
+        for (int64_t i = 0; i < n; i++) y[i] = bent(y[i], TANH);
         break;
     case SILU:
         for (int64_t i = 0; i < n; i++) y[i] *= logistic(y[i]);
@@ -94,19 +99,34 @@ static void activate(int activation, float *y, int64_t n) {
     }
 }
 
+static void dequantize_row(const int32_t *sums, int64_t n, float scale, float low, const float *scales,
+                           const float *totals, const float *bias, int64_t activation, float *y) {
+    if (bias)
+        for (int64_t i = 0; i < n; i++) y[i] = restored(sums[i], scale, low, scales[i], totals[i]) + bias[i];
+    else
+        for (int64_t i = 0; i < n; i++) y[i] = restored(sums[i], scale, low, scales[i], totals[i]);
+    activate((int)activation, y, n);
+}
+
 /* sums [rows, n] of products -> y = activation(x Wᵀ + bias); scales and totals [n] are those of W's rows */
 void dequantize(const int32_t *sums, int64_t rows, int64_t n, const float *row_scales, const float *lows,
                 const float *scales, const float *totals, const float *bias, int64_t activation, float *y) {
 #pragma omp parallel for if (rows * n > MANY)
+    for (int64_t row = 0; row < rows; row++)
+        dequantize_row(sums + row * n, n, row_scales[row], lows[row], scales, totals, bias, activation, y + row * n);
+}
+
+/* the same, but y is quantised again, for the product that follows: it never leaves the nearest cache */
+void requantize(const int32_t *sums, int64_t rows, int64_t n, const float *row_scales, const float *lows,
+                const float *scales, const float *totals, const float *bias, int64_t activation, int8_t *q,
+                float *new_scales, float *new_lows) {
+#pragma omp parallel for if (rows * n > MANY)
     for (int64_t row = 0; row < rows; row++) {
-        const int32_t *from = sums + row * n;
-        float *to = y + row * n;
-        const float scale = row_scales[row], low = lows[row];
-        if (bias)
-            for (int64_t i = 0; i < n; i++) to[i] = restored(from[i], scale, low, scales[i], totals[i]) + bias[i];
-        else
-            for (int64_t i = 0; i < n; i++) to[i] = restored(from[i], scale, low, scales[i], totals[i]);
-        activate((int)activation, to, n);
+        float y[n];
+        dequantize_row(sums + row * n, n, row_scales[row], lows[row], scales, totals, bias, activation, y);
+        uint8_t *to = (uint8_t *)q + row * n;
+        quantize_row(y, n, to, new_scales + row, new_lows + row);
+        for (int64_t i = 0; i < n; i++) to[i] ^= 128;
     }
 }
 

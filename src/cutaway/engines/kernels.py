@@ -27,6 +27,7 @@ _N, _P = ctypes.c_int64, ctypes.c_void_p
 _SIGNATURES = {
     "quantize": (_P, _N, _N, _P, _P, _P),
     "dequantize": (_P, _N, _N, _P, _P, _P, _P, _P, _N, _P),
+    "requantize": (_P, _N, _N, _P, _P, _P, _P, _P, _N, _P, _P, _P),
     "few_rows": (_P, _N, _N, _P, _N, _P, _P, _P, _P, _N, _P, _P),
     "attend": (_P, _P, _P, _P, _P, _P, ctypes.POINTER(_N), ctypes.POINTER(_N), ctypes.c_float),
     "rms_norm": (_P, _N, _N, _P, ctypes.c_float, _P),
@@ -40,6 +41,7 @@ class Kernels:
 
     quantize: Callable[..., None]
     dequantize: Callable[..., None]
+    requantize: Callable[..., None]
     few_rows: Callable[..., None]
     attend: Callable[..., None]
     rms_norm: Callable[..., None]
