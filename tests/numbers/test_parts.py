@@ -16,7 +16,7 @@ from cutaway.parts import attention as attention_file
 from cutaway.parts import masks, positions
 from cutaway.parts.attention import Attention, head_width, merge_heads, split_heads
 from cutaway.parts.block import Block
-from cutaway.parts.cache import Cache, KeyValues, Memory
+from cutaway.parts.cache import Cache, Memory
 from cutaway.parts.dropout import Dropout, dropout
 from cutaway.parts.embedding import Embedding, PatchEmbedding
 from cutaway.parts.feedforward import ACTIVATIONS, FeedForward
@@ -25,6 +25,7 @@ from cutaway.parts.norms import BatchNorm, LayerNorm, RMSNorm, norm
 from cutaway.parts.positions import LearnedPositions, RelativeBias, RotaryScaling, rotary, sinusoidal
 from cutaway.parts.recurrent import RecurrentLayer
 from cutaway.parts.recurrent_attention import RecurrentAttention
+from cutaway.parts.slots import KeyValues
 from cutaway.parts.stack import Stack
 from cutaway.parts.table import Table
 from cutaway.parts.tap import Tap, heard, listening, taps

@@ -11,10 +11,10 @@ from torch import Tensor
 from cutaway.engines.kernels import Kernels, kernels
 from cutaway.models.network import Network
 from cutaway.parts.attention import Attention, fused
-from cutaway.parts.cache import gathered
 from cutaway.parts.masks import Bias
 from cutaway.parts.norms import RMSNorm
 from cutaway.parts.positions import Rotation
+from cutaway.parts.slots import gathered
 from cutaway.parts.stack import Stack
 
 WIDEST, LONGEST = 32, 64

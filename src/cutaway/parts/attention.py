@@ -12,11 +12,11 @@ from torch.nn import functional as F
 
 from cutaway.checks import Probability, Size, check_arguments
 from cutaway.errors import ConfigError, InputError
-from cutaway.parts.cache import KeyValues, gathered
 from cutaway.parts.dropout import dropout
 from cutaway.parts.masks import NO_BIAS, Bias
 from cutaway.parts.norms import widened
 from cutaway.parts.positions import Rotation
+from cutaway.parts.slots import KeyValues, gathered
 from cutaway.parts.tap import Tap, heard
 
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from cutaway.errors import InputError
+from cutaway.parts.slots import KeyValues, gathered
 
 
 @dataclass(frozen=True)
@@ -61,124 +62,6 @@ def _real(mask_BS: Tensor | None, states_BSD: Tensor) -> Tensor:
     if mask_BS is not None:
         return mask_BS
     return torch.ones(states_BSD.shape[:2], dtype=torch.bool, device=states_BSD.device)
-
-
-class KeyValues:
-    """The keys and values of one attention, [B, G, S, K] each, in buffers with room for more rows and more tokens.
-
-    They grow by doubling. Rows that leave make room for rows that join: nothing else is copied then.
-    """
-
-    def __init__(self, capacity: int = 0, *, grows: bool = True) -> None:
-        self.capacity = capacity
-        self.grows = grows  # with every token, or made once of a memory
-        self.length = 0
-        self.rows = 0
-        self.keys: Tensor | None = None
-        self.values: Tensor | None = None
-        self._spare: tuple[Tensor | None, Tensor | None] = (None, None)
-
-    @property
-    def all(self) -> tuple[Tensor, Tensor] | None:
-        """The keys and values so far; None before the first."""
-        if self.keys is None or self.values is None:
-            return None
-        return self.keys[: self.rows, :, : self.length], self.values[: self.rows, :, : self.length]
-
-    def append(self, k_BGTK: Tensor, v_BGTK: Tensor) -> tuple[Tensor, Tensor]:
-        """Adds the newest tokens; gives the keys and values of all tokens so far."""
-        length = self.length + k_BGTK.shape[2]
-        self.rows = k_BGTK.shape[0]
-        if torch.is_grad_enabled() and k_BGTK.requires_grad:  # gradients need every step's own tensor
-            if (past := self.all) is not None:
-                k_BGTK, v_BGTK = torch.cat((past[0], k_BGTK), dim=2), torch.cat((past[1], v_BGTK), dim=2)
-            self.keys, self.values, self.length = k_BGTK, v_BGTK, length
-            return k_BGTK, v_BGTK
-        self.keys = self._written(self.keys, k_BGTK, length)
-        self.values = self._written(self.values, v_BGTK, length)
-        self.length = length
-        return self.keys[: self.rows, :, :length], self.values[: self.rows, :, :length]
-
-    def _written(self, buffer: Tensor | None, new_BGTK: Tensor, length: int) -> Tensor:
-        B, G, _, K = new_BGTK.shape
-        if buffer is None or length > buffer.shape[2]:
-            room = max(length, self.capacity) if buffer is None else max(length, 2 * buffer.shape[2])
-            grown = new_BGTK.new_empty(B if buffer is None else buffer.shape[0], G, room, K)
-            if buffer is not None:
-                grown[:B, :, : self.length] = buffer[:B, :, : self.length]
-            buffer = grown
-        buffer = _writable(buffer)
-        buffer[:B, :, self.length : length] = new_BGTK
-        return buffer
-
-    def select(self, rows: Tensor) -> None:
-        """Keeps these batch rows, in this order, repeats allowed."""
-        if self.keys is None or self.values is None:
-            return
-        spare_keys, spare_values = self._spare
-        keys, values = self._selected(self.keys, rows, spare_keys), self._selected(self.values, rows, spare_values)
-        self._spare = self.keys, self.values  # a beam search comes back at every step: two buffers take turns
-        self.keys, self.values, self.rows = keys, values, len(rows)
-
-    def _selected(self, buffer: Tensor, rows: Tensor, spare: Tensor | None) -> Tensor:
-        """Only what is filled is copied, not the room that is yet to be."""
-        filled = buffer[: self.rows, :, : self.length]
-        if torch.is_grad_enabled() and buffer.requires_grad:
-            return filled[rows]
-        n_rows, (_, G, room, K) = len(rows), buffer.shape
-        if spare is None or spare.shape[0] < n_rows or spare.shape[1:] != buffer.shape[1:]:
-            spare = buffer.new_empty(n_rows, G, room, K)
-        spare = _writable(spare)
-        torch.index_select(filled, 0, rows, out=spare[:n_rows, :, : self.length])
-        return spare
-
-    def move(self, here: Tensor, there: Tensor, n_rows: int) -> None:
-        """Row here[i] becomes what row there[i] was, then the first `n_rows` stay: how finished rows leave."""
-        if self.keys is None or self.values is None:
-            return
-        self.keys, self.values = _writable(self.keys), _writable(self.values)
-        for buffer in (self.keys, self.values):
-            buffer[here, :, : self.length] = buffer[there, :, : self.length]
-        self.rows = n_rows
-
-    def join(self, other: "KeyValues", length: int) -> None:
-        """Adds the rows of `other`. Both become `length` long: tokens end together, a memory's begin together."""
-        if self.keys is None or self.values is None or other.keys is None or other.values is None:
-            return
-        self.keys = self._joined(self.keys, other.keys, other, length)
-        self.values = self._joined(self.values, other.values, other, length)
-        self.rows, self.length = self.rows + other.rows, length
-
-    def _joined(self, ours: Tensor, theirs: Tensor, other: "KeyValues", length: int) -> Tensor:
-        n_rows = self.rows + other.rows
-        if length > self.length or n_rows > ours.shape[0] or length > ours.shape[2]:
-            _, G, room, K = ours.shape
-            # Hidden keys get a weight of 0, but 0 · NaN is NaN: room that is hidden must hold numbers.
-            n_room = ours.shape[0] if n_rows <= ours.shape[0] else n_rows + n_rows // 4  # others may come
-            wider = ours.new_zeros(n_room, G, max(length, room), K)
-            wider[: self.rows, :, self._columns(self, length)] = ours[: self.rows, :, : self.length]
-            ours = wider
-        else:
-            ours = _writable(ours)
-            ours[self.rows : n_rows, :, :length] = 0.0
-        ours[self.rows : n_rows, :, self._columns(other, length)] = theirs[: other.rows, :, : other.length]
-        return ours
-
-    def _columns(self, part: "KeyValues", length: int) -> slice:
-        return slice(length - part.length, length) if self.grows else slice(0, part.length)
-
-    def trim(self, n_first: int, length: int) -> None:
-        """Forgets the first `n_first` tokens, and those after `length` more."""
-        if n_first and self.keys is not None and self.values is not None:
-            self.keys, self.values = _writable(self.keys), _writable(self.values)
-            for buffer in (self.keys, self.values):
-                buffer[: self.rows, :, :length] = buffer[: self.rows, :, n_first : n_first + length].clone()
-        self.length = min(self.length, length)
-
-
-def _writable(buffer: Tensor) -> Tensor:
-    """torch lets nobody outside its inference mode write to what was made inside."""
-    return buffer.clone() if buffer.is_inference() and not torch.is_inference_mode_enabled() else buffer
 
 
 @dataclass
@@ -352,12 +235,6 @@ class Cache:
         for slot in self.slots.values():
             if not slot.grows:
                 slot.trim(0, length)
-
-
-def gathered(buffer_BGSK: Tensor, rows_BS: Tensor) -> Tensor:
-    """The key (or value) of each row's tokens from the rows that hold them. -> [B, G, S, K]"""
-    columns_S = torch.arange(rows_BS.shape[1], device=rows_BS.device)
-    return buffer_BGSK.transpose(1, 2)[rows_BS, columns_S].transpose(1, 2)
 
 
 def _widened(rows: Tensor, n: int) -> Tensor:
