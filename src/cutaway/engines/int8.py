@@ -10,8 +10,9 @@ from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-from cutaway.engines.kernels import Kernels, kernels
+from cutaway.engines.kernels import kernels
 from cutaway.engines.prepare import on_cpu, twin, with_quick_calls
 from cutaway.engines.steps import with_quick_steps
 from cutaway.errors import ConfigError
@@ -21,7 +22,6 @@ from cutaway.parts.attention import Attention
 from cutaway.parts.feedforward import ACTIVATIONS, Activation, FeedForward
 from cutaway.parts.tap import heard
 
-FEW = 8  # rows up to which reading the weights takes longer than multiplying: measured, see docs/performance.md
 _NUMBERED: tuple[Activation, ...] = ("relu", "gelu", "gelu_tanh", "silu")
 FUSED = {ACTIVATIONS[name]: number for number, name in enumerate(_NUMBERED, start=1)}
 """The activations of kernels.c, and their numbers there."""
@@ -36,88 +36,49 @@ def quantized(weight_ED: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class Int8Linear(nn.Module):
-    """y = x Wᵀ + b, with W and x in 8 bits. x [..., D] -> [..., E]"""
+    """activation(x Wᵀ + b), with W and x in 8 bits. x [..., D] -> [..., E]"""
 
-    weight: Tensor  # [E, D]
     scales: Tensor  # [E]
     sums: Tensor  # [E]: of each row of the weight
     totals: Tensor  # [E]: scales · sums
     bias: Tensor | None
 
-    def __init__(self, weight: Tensor, scales: Tensor, bias: Tensor | None) -> None:
+    def __init__(self, weight_ED: Tensor, scales_E: Tensor, bias_E: Tensor | None) -> None:
         super().__init__()
-        self.activation = 0
-        self.out_features, self.in_features = weight.shape
-        self.register_buffer("weight", weight)
-        self.register_buffer("scales", scales)
-        self.register_buffer("sums", weight.sum(-1, dtype=torch.int32), persistent=False)
-        self.register_buffer("totals", scales * self.sums, persistent=False)
-        self.register_buffer("bias", bias, persistent=False)
-        self.kernels = kernels()
+        self.out_features, self.in_features = weight_ED.shape
+        self.register_buffer("scales", scales_E)
+        self.register_buffer("sums", weight_ED.sum(-1, dtype=torch.int32))
+        self.register_buffer("totals", scales_E * self.sums)
+        self.register_buffer("bias", bias_E)
+        self.activation = 0  # its number in kernels.c
+        built = kernels()
+        self.kernels = built if built is not None and built.multiplies_bytes else None
+        self.weight = weight_ED if self.kernels is None else packed(weight_ED)
         # Looked up once: a step of a small model spends more time on asking than on multiplying.
-        self.addresses = tuple(
-            None if each is None else each.data_ptr() for each in (weight, scales, self.sums, self.totals, bias)
-        )
-
-    def rows(self, start: int, stop: int) -> "Int8Linear":
-        """The layer that gives these of its outputs."""
-        bias = None if self.bias is None else self.bias[start:stop]
-        return Int8Linear(self.weight[start:stop], self.scales[start:stop], bias)
+        tensors = (self.weight, scales_E, self.sums, self.totals, bias_E)
+        self.addresses = tuple(None if each is None else each.data_ptr() for each in tensors)
 
     def activated(self, activation: int) -> "Int8Linear":
-        """activation(x Wᵀ + b) in one go; its number is that of kernels.c."""
+        """The same layer and an activation, in one go; its number is that of kernels.c."""
         layer = copy.copy(self)
         layer.activation = activation
         return layer
 
     def forward(self, x: Tensor) -> Tensor:
-        shape = x.shape
-        return self.product(x.reshape(-1, shape[-1])).view(*shape[:-1], self.out_features)
-
-    def product(self, x_ND: Tensor) -> Tensor:
-        """[N, D] -> [N, E]"""
+        *shape, D = x.shape
         if self.kernels is None:
-            return self._by_torch(x_ND)
-        (N, D), E = x_ND.shape, self.out_features
+            return self._by_torch(x.reshape(-1, D)).view(*shape, -1)
+        x, N, E = x.contiguous(), x.numel() // D, self.out_features
         weight, scales, sums, totals, bias = self.addresses
-        x_ND, y_NE = x_ND.contiguous(), torch.empty(N, E)
-        if N <= FEW and E >= 4:
-            room = torch.empty(N * D, dtype=torch.uint8)
-            self.kernels.few_rows(
-                x_ND.data_ptr(), N, D, weight, E, scales, sums, totals, bias, self.activation,
-                room.data_ptr(), y_NE.data_ptr(),
-            )  # fmt: skip
-            return y_NE
-        return self.restored(*self.sums_of(*quantized_rows(self.kernels, x_ND)))
-
-    def sums_of(self, q_ND: Tensor, scales_N: Tensor, lows_N: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Σ q w, and what it has to be restored with."""
-        return torch._int_mm(q_ND, self.weight.t()), scales_N, lows_N
-
-    def restored(self, sums_NE: Tensor, scales_N: Tensor, lows_N: Tensor) -> Tensor:
-        """activation(x Wᵀ + b) of the sums."""
-        assert self.kernels is not None
-        (N, E), (_, scales, _, totals, bias) = sums_NE.shape, self.addresses
-        y_NE = torch.empty(N, E)
-        self.kernels.dequantize(
-            sums_NE.data_ptr(), N, E, scales_N.data_ptr(), lows_N.data_ptr(), scales, totals, bias, self.activation,
-            y_NE.data_ptr(),
+        y = torch.empty(*shape, E)
+        room = torch.empty(N * (8 + (D + 3) // 4 * 4), dtype=torch.uint8)
+        self.kernels.linear(
+            x.data_ptr(), N, D, weight, E, scales, sums, totals, bias, self.activation, room.data_ptr(), y.data_ptr()
         )  # fmt: skip
-        return y_NE
-
-    def quantized_again(self, sums_NE: Tensor, scales_N: Tensor, lows_N: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """`restored`, quantised for the layer that follows."""
-        assert self.kernels is not None
-        (N, E), (_, scales, _, totals, bias) = sums_NE.shape, self.addresses
-        q_NE, new_scales_N, new_lows_N = torch.empty(N, E, dtype=torch.int8), torch.empty(N), torch.empty(N)
-        self.kernels.requantize(
-            sums_NE.data_ptr(), N, E, scales_N.data_ptr(), lows_N.data_ptr(), scales, totals, bias, self.activation,
-            q_NE.data_ptr(), new_scales_N.data_ptr(), new_lows_N.data_ptr(),
-        )  # fmt: skip
-        return q_NE, new_scales_N, new_lows_N
+        return y
 
     def _by_torch(self, x_ND: Tensor) -> Tensor:
-        """The same in torch's own steps, where no kernels could be built."""
+        """The same in torch's own steps, without an activation: where no kernels could be built."""
         low_N1, most_N1 = x_ND.amin(-1, keepdim=True), x_ND.amax(-1, keepdim=True)
         span_N1 = most_N1 - low_N1
         up_N1 = torch.where(span_N1 > 0, 255 / span_N1, 0.0)
@@ -128,28 +89,23 @@ class Int8Linear(nn.Module):
         return y_NE if self.bias is None else y_NE.add_(self.bias)
 
 
-def quantized_rows(kernels: Kernels, x_ND: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """x ≈ low + scale · (q + 128) for each row: q, scales, lows."""
-    N, D = x_ND.shape
-    q_ND, scales_N, lows_N = torch.empty(N, D, dtype=torch.int8), torch.empty(N), torch.empty(N)
-    kernels.quantize(x_ND.data_ptr(), N, D, q_ND.data_ptr(), scales_N.data_ptr(), lows_N.data_ptr())
-    return q_ND, scales_N, lows_N
+def packed(weight_ED: Tensor) -> Tensor:
+    """[E, D] -> [E / 64, D / 4, 64, 4]: 64 columns side by side, four numbers of each together; rounded up with 0."""
+    E, D = weight_ED.shape
+    whole = F.pad(weight_ED, (0, -D % 4, 0, -E % 64))
+    fours = whole.view(torch.int32).view(-1, 64, whole.shape[1] // 4)
+    return fours.transpose(1, 2).contiguous().view(torch.int8)
 
 
-class TwoLayers(nn.Module):
-    """activation(x W₁ + b₁) W₂ + b₂: what is between the two is quantised where it is made."""
+class Part(nn.Module):
+    """Some of the outputs of a layer."""
 
-    def __init__(self, up: Int8Linear, down: Int8Linear) -> None:
+    def __init__(self, layer: Int8Linear, start: int, stop: int) -> None:
         super().__init__()
-        self.up, self.down = up, down
+        self.layer, self.start, self.stop = layer, start, stop
 
-    def forward(self, x_BTD: Tensor) -> Tensor:
-        shape = x_BTD.shape
-        x_ND = x_BTD.reshape(-1, shape[-1])
-        if len(x_ND) <= FEW or self.up.kernels is None:
-            return self.down(self.up(x_BTD))
-        sums = self.up.sums_of(*quantized_rows(self.up.kernels, x_ND.contiguous()))
-        return self.down.restored(*self.down.sums_of(*self.up.quantized_again(*sums))).view(shape)
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x)[..., self.start : self.stop]
 
 
 class Gated(nn.Module):
@@ -245,12 +201,12 @@ def _feedforward(module: FeedForward, name: str, make: Quantizer) -> None:
     if module.gate is not None:
         joined, n = make.linear(f"{name}.joined", module.up, module.gate), module.up.out_features
         module.fused = nn.Sequential(Gated(joined, module.activation), down)
-        setattr(module, "up", joined.rows(0, n))  # noqa: B010  # for those who look
-        setattr(module, "gate", joined.rows(n, 2 * n))  # noqa: B010
+        setattr(module, "up", Part(joined, 0, n))  # noqa: B010  # for those who look
+        setattr(module, "gate", Part(joined, n, 2 * n))  # noqa: B010
     else:
         up = make.linear(f"{name}.up", module.up)
         activation = FUSED.get(module.activation)
         if activation is not None and up.kernels is not None:
-            module.fused = TwoLayers(up.activated(activation), down)
+            module.fused = nn.Sequential(up.activated(activation), down)
         setattr(module, "up", up)  # noqa: B010
     setattr(module, "down", down)  # noqa: B010

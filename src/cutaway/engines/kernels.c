@@ -1,4 +1,4 @@
-/* The products of the int8 engine, y = x Wᵀ + b with weights of 8 bits, and attention over short sequences.
+/* The products of the int8 engine, y = x Wᵀ + b with weights of 8 bits, and the small steps between them.
  *
  * W is quantised per output channel once; each row of x when it comes, from its smallest number to its largest.
  * Products and sums are then integers, exact and the same whichever rows are computed together.
@@ -29,21 +29,6 @@ static void quantize_row(const float *x, int64_t n, uint8_t *q, float *scale, fl
     for (int64_t i = 0; i < n; i++) q[i] = (uint8_t)(int32_t)((x[i] - least) * up + 0.5f);
     *scale = span / 255.0f;
     *low = least;
-}
-
-/* x [rows, n] -> q - 128 [rows, n], as torch multiplies signed bytes only; scales and lows [rows] */
-void quantize(const float *x, int64_t rows, int64_t n, int8_t *q, float *scales, float *lows) {
-#pragma omp parallel for if (rows * n > MANY)
-    for (int64_t row = 0; row < rows; row++) {
-        uint8_t *to = (uint8_t *)q + row * n;
-        quantize_row(x + row * n, n, to, scales + row, lows + row);
-        for (int64_t i = 0; i < n; i++) to[i] ^= 128;
-    }
-}
-
-/* Σ x w = scale · s · Σ (q - 128) w' + (low + 128 · scale) · s Σ w', where w = s · w': s Σ w' is known beforehand */
-static inline float restored(int32_t sum, float scale, float low, float s, float total) {
-    return (float)sum * (scale * s) + (low + 128.0f * scale) * total;
 }
 
 /* --- activations ----------------------------------------------------------------------------------------------- */
@@ -99,104 +84,118 @@ static void activate(int activation, float *y, int64_t n) {
     }
 }
 
-static void dequantize_row(const int32_t *sums, int64_t n, float scale, float low, const float *scales,
-                           const float *totals, const float *bias, int64_t activation, float *y) {
-    if (bias)
-        for (int64_t i = 0; i < n; i++) y[i] = restored(sums[i], scale, low, scales[i], totals[i]) + bias[i];
-    else
-        for (int64_t i = 0; i < n; i++) y[i] = restored(sums[i], scale, low, scales[i], totals[i]);
-    activate((int)activation, y, n);
-}
-
-/* sums [rows, n] of products -> y = activation(x Wᵀ + bias); scales and totals [n] are those of W's rows */
-void dequantize(const int32_t *sums, int64_t rows, int64_t n, const float *row_scales, const float *lows,
-                const float *scales, const float *totals, const float *bias, int64_t activation, float *y) {
-#pragma omp parallel for if (rows * n > MANY)
-    for (int64_t row = 0; row < rows; row++)
-        dequantize_row(sums + row * n, n, row_scales[row], lows[row], scales, totals, bias, activation, y + row * n);
-}
-
-/* the same, but y is quantised again, for the product that follows: it never leaves the nearest cache */
-void requantize(const int32_t *sums, int64_t rows, int64_t n, const float *row_scales, const float *lows,
-                const float *scales, const float *totals, const float *bias, int64_t activation, int8_t *q,
-                float *new_scales, float *new_lows) {
-#pragma omp parallel for if (rows * n > MANY)
-    for (int64_t row = 0; row < rows; row++) {
-        float y[n];
-        dequantize_row(sums + row * n, n, row_scales[row], lows[row], scales, totals, bias, activation, y);
-        uint8_t *to = (uint8_t *)q + row * n;
-        quantize_row(y, n, to, new_scales + row, new_lows + row);
-        for (int64_t i = 0; i < n; i++) to[i] ^= 128;
-    }
-}
-
-/* --- a few rows ------------------------------------------------------------------------------------------------
- * One row, or a handful (beams), reads each weight once: as fast as memory gives them.
+/* --- products --------------------------------------------------------------------------------------------------
+ * Only where the processor multiplies bytes (VNNI). The weight is packed: 64 columns side by side, four numbers of each
+ * together, as the instruction takes them. What is read from memory is read once and in order, so that one row is as
+ * fast as memory; many rows share it from the nearest cache.
+ *
+ *     column   0           1                63
+ *     k        0 1 2 3     0 1 2 3    …     0 1 2 3        256 bytes, then the same for k = 4 … 7, and so on
  */
 
-#define ROWS 4
-#define COLUMNS 4
+#define TILE 64 /* columns */
+#define ROWS 6  /* rows that are computed at once: as many as the registers hold */
+#define NEAR 196608 /* bytes of rows that stay in a core's own cache while all tiles are multiplied with them */
+#define UNROLLED _Pragma("GCC unroll 8") /* so that they are registers */
 
-/* sums[r][c] = Σ q[r][k] · w[c][k], for R rows and COLUMNS columns at once; R is known when this is compiled */
-static inline __attribute__((always_inline)) void dots(const int R, const uint8_t *q, const int8_t *w, int64_t n,
-                                                        int32_t sums[ROWS][COLUMNS]) {
+int64_t multiplies_bytes(void) {
 #ifdef VNNI
-    __m512i total[ROWS][COLUMNS];
-    for (int r = 0; r < R; r++)
-        for (int c = 0; c < COLUMNS; c++) total[r][c] = _mm512_setzero_si512();
-    for (int64_t k = 0; k < n; k += 64) {
-        const __mmask64 real = n - k >= 64 ? ~0ULL : (1ULL << (n - k)) - 1;
-        __m512i column[COLUMNS];
-        for (int c = 0; c < COLUMNS; c++) column[c] = _mm512_maskz_loadu_epi8(real, w + c * n + k);
-        for (int r = 0; r < R; r++) {
-            const __m512i row = _mm512_maskz_loadu_epi8(real, q + r * n + k);
-            for (int c = 0; c < COLUMNS; c++) total[r][c] = _mm512_dpbusd_epi32(total[r][c], row, column[c]);
-        }
-    }
-    for (int r = 0; r < R; r++)
-        for (int c = 0; c < COLUMNS; c++) sums[r][c] = _mm512_reduce_add_epi32(total[r][c]);
+    return 1;
 #else
-    for (int r = 0; r < R; r++)
-        for (int c = 0; c < COLUMNS; c++) {
-            int32_t total = 0;
-            for (int64_t k = 0; k < n; k++) total += (int32_t)q[r * n + k] * (int32_t)w[c * n + k];
-            sums[r][c] = total;
-        }
+    return 0;
 #endif
 }
 
-/* x [rows, n] -> y [rows, columns]; w [columns, n], whose rows add up to w_sums; `room` holds rows · n bytes */
-void few_rows(const float *x, int64_t rows, int64_t n, const int8_t *w, int64_t columns, const float *scales,
-              const int32_t *w_sums, const float *totals, const float *bias, int64_t activation, uint8_t *room, float *y) {
-    float row_scales[rows], lows[rows];
-    for (int64_t row = 0; row < rows; row++)
-        quantize_row(x + row * n, n, room + row * n, row_scales + row, lows + row);
-    const int64_t blocks = columns / COLUMNS;
-#pragma omp parallel for schedule(static) if (columns * n > MANY)
-    for (int64_t block = 0; block < blocks + (columns % COLUMNS != 0); block++) {
-        /* the last block, if it is not full, is computed again from a few columns before */
-        const int64_t first = block < blocks ? block * COLUMNS : columns - COLUMNS;
-        const int8_t *from = w + first * n;
-        for (int64_t row = 0; row < rows; row += ROWS) {
-            int32_t sums[ROWS][COLUMNS];
-            const uint8_t *q = room + row * n;
-            const int64_t left = rows - row;
-            if (left == 1) dots(1, q, from, n, sums);
-            else if (left == 2) dots(2, q, from, n, sums);
-            else if (left == 3) dots(3, q, from, n, sums);
-            else dots(4, q, from, n, sums);
-            for (int r = 0; r < ROWS && r < left; r++)
-                for (int c = 0; c < COLUMNS; c++) {
-                    const int64_t column = first + c;
-                    const int32_t sum = sums[r][c] - 128 * w_sums[column];
-                    const float value =
-                        restored(sum, row_scales[row + r], lows[row + r], scales[column], totals[column]);
-                    y[(row + r) * columns + column] = bias ? value + bias[column] : value;
-                }
+#ifdef VNNI
+typedef struct {
+    const float *scales, *totals, *bias;
+    const int32_t *sums;
+    int64_t columns, activation;
+} Layer; /* all but its weight */
+
+/* R rows by the 64 columns of one tile; q has `steps` groups of four bytes a row.
+ *
+ * Σ x w = scale · s · Σ (q - 128) w' + (low + 128 · scale) · s Σ w', where x = low + scale · q, w = s · w', and the layer
+ * knows its Σ w' (sums) and s Σ w' (totals) beforehand.
+ */
+static inline __attribute__((always_inline)) void tile(const int R, const uint8_t *q, int64_t steps, const int8_t *w,
+                                                       const float *row_scales, const float *lows, const Layer *layer,
+                                                       int64_t first, float *y) {
+    __m512i total[ROWS][4];
+    UNROLLED for (int r = 0; r < R; r++)
+        UNROLLED for (int c = 0; c < 4; c++) total[r][c] = _mm512_setzero_si512();
+    for (int64_t k = 0; k < steps; k++) {
+        __m512i weight[4];
+        UNROLLED for (int c = 0; c < 4; c++) weight[c] = _mm512_loadu_si512(w + k * 4 * TILE + c * 64);
+        UNROLLED for (int r = 0; r < R; r++) {
+            int32_t four;
+            memcpy(&four, q + (r * steps + k) * 4, 4);
+            const __m512i all = _mm512_set1_epi32(four);
+            UNROLLED for (int c = 0; c < 4; c++) total[r][c] = _mm512_dpbusd_epi32(total[r][c], all, weight[c]);
         }
     }
-    if (activation)
-        for (int64_t row = 0; row < rows; row++) activate((int)activation, y + row * columns, columns);
+    UNROLLED for (int c = 0; c < 4; c++) {
+        const int64_t at = first + c * 16, left = layer->columns - at;
+        if (left <= 0) continue;
+        const __mmask16 real = left >= 16 ? 0xffff : (1 << left) - 1;
+        const __m512i sums = _mm512_slli_epi32(_mm512_maskz_loadu_epi32(real, layer->sums + at), 7);
+        const __m512 scales = _mm512_maskz_loadu_ps(real, layer->scales + at);
+        const __m512 totals = _mm512_maskz_loadu_ps(real, layer->totals + at);
+        const __m512 bias = layer->bias ? _mm512_maskz_loadu_ps(real, layer->bias + at) : _mm512_setzero_ps();
+        UNROLLED for (int r = 0; r < R; r++) {
+            const __m512 sum = _mm512_cvtepi32_ps(_mm512_sub_epi32(total[r][c], sums));
+            const __m512 base = _mm512_fmadd_ps(_mm512_set1_ps(lows[r] + 128.0f * row_scales[r]), totals, bias);
+            const __m512 value = _mm512_fmadd_ps(sum, _mm512_mul_ps(_mm512_set1_ps(row_scales[r]), scales), base);
+            _mm512_mask_storeu_ps(y + r * layer->columns + at, real, value);
+        }
+    }
+    if (layer->activation) {
+        const int64_t left = layer->columns - first, n = left < TILE ? left : TILE;
+        for (int r = 0; r < R; r++) activate((int)layer->activation, y + r * layer->columns + first, n);
+    }
+}
+
+static void tile_rows(int64_t R, const uint8_t *q, int64_t steps, const int8_t *w, const float *row_scales,
+                      const float *lows, const Layer *layer, int64_t first, float *y) {
+    switch (R) {
+    case 1: tile(1, q, steps, w, row_scales, lows, layer, first, y); break;
+    case 2: tile(2, q, steps, w, row_scales, lows, layer, first, y); break;
+    case 3: tile(3, q, steps, w, row_scales, lows, layer, first, y); break;
+    case 4: tile(4, q, steps, w, row_scales, lows, layer, first, y); break;
+    case 5: tile(5, q, steps, w, row_scales, lows, layer, first, y); break;
+    default: tile(6, q, steps, w, row_scales, lows, layer, first, y);
+    }
+}
+#endif
+
+/* y = activation(x Wᵀ + bias). x [rows, n]; `room` holds the quantised rows, n rounded up to 4 bytes each, and two
+ * floats a row before them */
+void linear(const float *x, int64_t rows, int64_t n, const int8_t *packed, int64_t columns, const float *scales,
+            const int32_t *sums, const float *totals, const float *bias, int64_t activation, char *room, float *y) {
+#ifdef VNNI
+    const int64_t steps = (n + 3) / 4, width = steps * 4, tiles = (columns + TILE - 1) / TILE;
+    float *row_scales = (float *)room, *lows = row_scales + rows;
+    uint8_t *q = (uint8_t *)(lows + rows);
+    const int64_t fit = NEAR / width / ROWS * ROWS, some = fit > ROWS ? fit : ROWS;
+    const Layer layer = {scales, totals, bias, sums, columns, activation};
+#pragma omp parallel if (rows * n > MANY || columns * n > MANY)
+    {
+#pragma omp for
+        for (int64_t row = 0; row < rows; row++) {
+            uint8_t *to = q + row * width;
+            quantize_row(x + row * n, n, to, row_scales + row, lows + row);
+            for (int64_t i = n; i < width; i++) to[i] = 0;
+        }
+#pragma omp for collapse(2)
+        for (int64_t begin = 0; begin < rows; begin += some)
+            for (int64_t t = 0; t < tiles; t++) {
+                const int64_t end = begin + some < rows ? begin + some : rows;
+                for (int64_t row = begin; row < end; row += ROWS)
+                    tile_rows(end - row, q + row * width, steps, packed + t * TILE * width, row_scales + row, lows + row,
+                              &layer, t * TILE, y + row * columns);
+            }
+    }
+#endif
 }
 
 /* --- attention ---------------------------------------------------------------------------------------------------

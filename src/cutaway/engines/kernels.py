@@ -25,10 +25,7 @@ THREADS = "-fopenmp"  # torch has loaded its own OpenMP before: the two share on
 
 _N, _P = ctypes.c_int64, ctypes.c_void_p
 _SIGNATURES = {
-    "quantize": (_P, _N, _N, _P, _P, _P),
-    "dequantize": (_P, _N, _N, _P, _P, _P, _P, _P, _N, _P),
-    "requantize": (_P, _N, _N, _P, _P, _P, _P, _P, _N, _P, _P, _P),
-    "few_rows": (_P, _N, _N, _P, _N, _P, _P, _P, _P, _N, _P, _P),
+    "linear": (_P, _N, _N, _P, _N, _P, _P, _P, _P, _N, _P, _P),
     "attend": (_P, _P, _P, _P, _P, _P, ctypes.POINTER(_N), ctypes.POINTER(_N), ctypes.c_float),
     "rms_norm": (_P, _N, _N, _P, ctypes.c_float, _P),
     "turn": (_P, _P, _P, _P, ctypes.POINTER(_N), ctypes.POINTER(_N)),
@@ -39,13 +36,11 @@ _SIGNATURES = {
 class Kernels:
     """The functions of kernels.c; tensors are given by their addresses."""
 
-    quantize: Callable[..., None]
-    dequantize: Callable[..., None]
-    requantize: Callable[..., None]
-    few_rows: Callable[..., None]
+    linear: Callable[..., None]
     attend: Callable[..., None]
     rms_norm: Callable[..., None]
     turn: Callable[..., None]
+    multiplies_bytes: bool  # whether `linear` does anything: the processor needs an instruction for it
 
 
 @cache
@@ -61,7 +56,7 @@ def kernels() -> Kernels | None:
     for name, signature in _SIGNATURES.items():
         functions[name] = getattr(library, name)
         functions[name].argtypes, functions[name].restype = signature, None
-    return Kernels(**functions)
+    return Kernels(**functions, multiplies_bytes=bool(library.multiplies_bytes()))
 
 
 def _built() -> Path:
