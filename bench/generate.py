@@ -4,9 +4,10 @@ Two translators (the paper's shapes tiny and base), greedy and with 5 beams, all
 GPT-2 (124 M) and a Llama of 110 M, 128 new tokens after a prompt of 32, one and eight at a time.
 
 Every contestant has the same weights and the same token ids. The peers: CTranslate2, called directly, with batches of
-tokens as its guide says, in each compute type and with 1 worker × 2 threads and 2 × 1; transformers.generate in float32
-and bfloat16, on batches sorted by length. CTranslate2's files come from `cutaway convert --to ctranslate2`: its own
-converter asks for a tokenizer of transformers, and gives the same layers. cutaway is called as its users call it.
+tokens as its guide says, in each compute type and with 1 worker × 2 threads and 2 × 1 (or 1 × 1, where it gets one text
+at a time); transformers.generate in float32 and bfloat16, on batches sorted by length. CTranslate2's files come from
+`cutaway convert --to ctranslate2`: its own converter asks for a tokenizer of transformers, and gives the same layers.
+cutaway is called as its users call it.
 
 With --tiny and --base, folders of trained translators (ours, or MarianMT's), --source and --reference, real sentences
 are translated and BLEU stands beside the speed; otherwise weights are random and every text is as long as it may be.
@@ -220,7 +221,7 @@ def _batches(prompts: Sequence[list[int]], n_tokens: int) -> Iterator[list[int]]
 
 def field(place: Path, ask: Ask) -> list[Contestant]:
     cores = harness.cores()
-    threads = [(1, cores)] + ([(cores, 1)] if cores > 1 and ask.at_once is None else [])
+    threads = list(dict.fromkeys([(1, cores), (cores, 1) if ask.at_once is None else (1, 1)]))
     return [
         *(
             Contestant(f"cutaway {engine} {precision}", ours, (place, ask, engine, precision))

@@ -3,12 +3,18 @@
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
+from queue import SimpleQueue
+from threading import Lock, Thread
 from typing import Protocol, Self
+
+import torch
 
 from cutaway.decoding.generation import Prompt, Written
 from cutaway.decoding.plan import Asked, Plan
+from cutaway.parts.tap import anybody_listens
 
 WINDOW = 4096  # prompts that are taken from the stream and sorted at a time
+MANY = 8  # texts for each core that are worth a batch of its own
 LOW = 0.5  # a batch is filled up again when only this part of it is left: fewer prompts at a time are read slowly
 
 
@@ -46,25 +52,85 @@ def _in_order(plan: Plan, window: Sequence[Asked], start: Start) -> Iterator[lis
 
 def run(plan: Plan, window: Sequence[Asked], start: Start) -> Iterator[tuple[Asked, Sequence[Written]]]:
     """Each prompt with its texts, as they are finished. The longest prompts come first: what joins later is no longer,
-    so it fits where others left."""
-    waiting = deque(copy for asked in sorted(window, key=lambda asked: -len(asked.ids)) for copy in plan.copied(asked))
+    so it fits where others left.
+
+    Enough of them for two batches a core are searched side by side: cores that share one batch wait for each other
+    after every product.
+    """
+    waiting = Waiting(plan, window)
+    n = torch.get_num_threads()
+    if n == 1 or len(waiting) < 2 * n * MANY or plan.device.type != "cpu" or anybody_listens():
+        yield from _batch(waiting, start)
+        return
+    found: SimpleQueue[tuple[Asked, Sequence[Written]] | BaseException | None] = SimpleQueue()
+
+    def work() -> None:
+        torch.set_num_threads(1)
+        try:
+            for each in _batch(waiting, start):
+                found.put(each)
+        except BaseException as error:  # it is raised where the texts are awaited
+            found.put(error)
+        finally:
+            found.put(None)
+
+    workers = [Thread(target=work, name="cutaway", daemon=True) for _ in range(n)]
+    for worker in workers:
+        worker.start()
+    try:
+        for _ in workers:
+            while (each := found.get()) is not None:
+                if isinstance(each, BaseException):
+                    raise each
+                yield each
+    finally:
+        waiting.stop()
+        for worker in workers:
+            worker.join()
+        torch.set_num_threads(n)  # part of what a thread sets holds for all
+
+
+class Waiting:
+    """Prompts that nobody has begun with, the longest first; several batches may take from them."""
+
+    def __init__(self, plan: Plan, window: Sequence[Asked]) -> None:
+        self.plan = plan
+        by_length = sorted(window, key=lambda asked: -len(asked.ids))
+        self.prompts = deque(copy for asked in by_length for copy in plan.copied(asked))
+        self.stopped = False
+        self._lock = Lock()
+
+    def __len__(self) -> int:
+        return len(self.prompts)
+
+    def take(self, n_texts: int) -> list[Asked]:
+        """The next for a batch that has `n_texts`: none until it is worth reading some."""
+        with self._lock:
+            if not self.prompts:
+                return []
+            n_fit = max(1, self.plan.options.batch_tokens // self.plan.cost(self.prompts[0]))
+            wanted = n_fit - n_texts if n_texts < n_fit and n_texts <= n_fit * LOW else 0
+            return [self.prompts.popleft() for _ in range(min(wanted, len(self.prompts)))]
+
+    def stop(self) -> None:
+        """Nobody waits for the texts any more."""
+        self.prompts.clear()
+        self.stopped = True
+
+
+def _batch(waiting: Waiting, start: Start) -> Iterator[tuple[Asked, Sequence[Written]]]:
+    """One batch, filled up as its texts end, until there is nothing left."""
     search: Search | None = None
-    while waiting or (search is not None and search.n_texts):
-        if n := _free(plan, waiting, 0 if search is None else search.n_texts):
-            new = start([waiting.popleft() for _ in range(n)])
+    while not waiting.stopped:
+        if taken := waiting.take(0 if search is None else search.n_texts):
+            new = start(taken)
             yield from new.take_finished()
             if search is None or not search.n_texts:
                 search = new
             elif new.n_texts:
                 search.join(new)
-        if search is not None and search.n_texts:
+        elif search is None or not search.n_texts:
+            return
+        if search.n_texts:
             search.step()
             yield from search.take_finished()
-
-
-def _free(plan: Plan, waiting: Sequence[Asked], n_texts: int) -> int:
-    """How many prompts to read now: none until it is worth it."""
-    if not waiting:
-        return 0
-    n_fit = max(1, plan.options.batch_tokens // plan.cost(waiting[0]))
-    return min(n_fit - n_texts, len(waiting)) if n_texts < n_fit and n_texts <= n_fit * LOW else 0

@@ -45,12 +45,13 @@ class CTranslate2(Engine):
         *,
         keep: bool = False,
         otherwise: Callable[[], Engine] | None = None,
-        workers: int = 1,
-        threads: int | None = None,
+        workers: int | None = None,
+        threads: int = 1,
     ) -> None:
         """`keep`: the converted model goes into the cache, and the next one with the same weights is there at once.
 
-        `workers` batches are computed at a time, with `threads` each; None: all cores.
+        `workers` batches are computed at a time, with `threads` each; None: one for each core, which was the fastest in
+        every case measured, one text at a time included (docs/performance.md).
         """
         self.network, self.usage, self.precision = network.eval(), usage or Usage(), precision
         supported = library().get_supported_compute_types("cpu")
@@ -62,7 +63,7 @@ class CTranslate2(Engine):
         kind = "Generator" if not network.has_encoder else "Translator" if network.has_decoder else "Encoder"
         compute = "int8_float32" if precision == "int8" else precision
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        threads = max(1, cores // workers) if threads is None else threads
+        workers = max(1, cores // threads) if workers is None else workers
 
         def load(folder: Path) -> Any:
             make = getattr(library(), kind)

@@ -1,0 +1,64 @@
+"""Enough prompts are searched in several batches at once, a core each: nobody can tell from the texts."""
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from cutaway.decoding import batches
+from cutaway.decoding.generation import Generation
+from cutaway.decoding.search import write
+from tests.decoding.writers import WRITERS, prompts, writer
+
+
+@pytest.fixture(autouse=True)
+def two_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    assert torch.get_num_threads() == 2
+    torch.set_num_threads(before)
+
+
+def workers() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "cutaway"]
+
+
+@pytest.mark.parametrize("options", [{}, {"beams": 3, "n_best": 2}, {"sample": True, "seed": 5}])
+@pytest.mark.parametrize("name", WRITERS)
+def test_texts_are_those_of_one_batch(name: str, options: dict, monkeypatch: pytest.MonkeyPatch) -> None:
+    network, usage = writer(name)
+    asked, generation = prompts(network, 70), Generation(max_new_tokens=7, batch_tokens=60, **options)
+    seen: list[int] = []
+    texts = []
+    for found in write(network, asked, generation, usage):
+        seen.append(len(workers()))
+        texts.append([each.ids for each in found])
+    assert max(seen) == 2
+    monkeypatch.setattr(batches, "MANY", 10**6)
+    assert texts == [[each.ids for each in found] for found in write(network, asked, generation, usage)]
+
+
+def test_who_has_seen_enough_stops_the_others() -> None:
+    network, usage = writer("gpt2")
+    texts = write(network, prompts(network, 200), Generation(max_new_tokens=8, batch_tokens=60), usage)
+    next(texts)
+    texts.close()
+    assert not workers()
+
+
+def test_what_goes_wrong_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    network, usage = writer("gpt2")
+    calls = iter(range(100))
+    read = network.read
+
+    def fails(*args):
+        if next(calls) == 5:
+            raise RuntimeError("out of paper")
+        return read(*args)
+
+    monkeypatch.setattr(network, "read", fails)
+    with pytest.raises(RuntimeError, match="out of paper"):
+        list(write(network, prompts(network, 60), Generation(max_new_tokens=8, batch_tokens=60), usage))
+    assert not workers()
