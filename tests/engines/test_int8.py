@@ -23,8 +23,13 @@ from cutaway.parts.positions import rotary
 from tests.contract.test_promises import noisy
 from tests.families import FAMILIES, example_inputs, shrunk
 
+BUILT = kernels.kernels()
 needs_compiler = pytest.mark.skipif(
-    kernels.kernels() is None, reason="no C compiler built the kernels; torch's steps are tested without"
+    BUILT is None, reason="no C compiler built the kernels; torch's steps are tested without"
+)
+needs_products = pytest.mark.skipif(
+    BUILT is None or not BUILT.multiplies_bytes,
+    reason="int8 kernels need a C compiler and a CPU with AVX-512 VNNI; torch's steps are tested without",
 )
 
 
@@ -45,7 +50,7 @@ def exact(weight: torch.Tensor, scales: torch.Tensor, bias: torch.Tensor | None,
 # Rows: up to the six that are computed at once, and more. Widths: of four and not; columns: tiles of 64 and not.
 @pytest.mark.parametrize("rows", [1, 3, 5, 6, 7, 40, 600])
 @pytest.mark.parametrize(("n_out", "n_in"), [(64, 64), (33, 100), (7, 5), (4, 130), (3, 65), (500, 192), (70, 400)])
-@pytest.mark.parametrize("compiled", [pytest.param(True, marks=needs_compiler), False])
+@pytest.mark.parametrize("compiled", [pytest.param(True, marks=needs_products), False])
 def test_products_are_those_of_the_quantised_numbers(
     rows: int, n_out: int, n_in: int, compiled: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -75,7 +80,7 @@ def test_rows_without_a_span(rows: int) -> None:
     torch.testing.assert_close(linear(torch.full((rows, 8), 3.0)), (3 * linear.totals + linear.bias).expand(rows, 8))
 
 
-@needs_compiler
+@needs_products
 @pytest.mark.parametrize("name", ["relu", "gelu", "gelu_tanh", "silu"])
 @pytest.mark.parametrize("rows", [2, 20])
 def test_activations_of_the_kernels(name: str, rows: int) -> None:
@@ -179,6 +184,14 @@ def test_a_damaged_file_is_made_again(saved: Model) -> None:
     path.write_bytes(path.read_bytes()[:100])
     assert torch.equal(load(saved.folder).engine("native", "int8").read(torch.tensor([[1, 2]])), expected)
     assert path.stat().st_size > 100
+
+
+def test_a_folder_and_a_cache_that_cant_be_written_cost_time_only(saved: Model, tmp_path, monkeypatch) -> None:
+    (tmp_path / "file").write_text("no folder")
+    monkeypatch.setenv("CUTAWAY_CACHE", str(tmp_path / "file"))
+    monkeypatch.setattr(int8_files.os, "access", lambda path, mode: False)
+    assert saved.engine("native", "int8").precision == "int8"
+    assert not (saved.folder / int8_files.NAME).exists()
 
 
 def test_an_engine_follows_changed_weights(saved: Model) -> None:

