@@ -113,6 +113,12 @@ def test_attention_of_the_kernels(T: int, heads: int, groups: int, width: int, s
 
 
 @needs_compiler
+def test_the_smallest_numbers_stay() -> None:
+    """Loading a library that was linked with -ffast-math would round them to 0, in all of the process."""
+    assert torch.tensor(1e-40).mul(0.5) > 0
+
+
+@needs_compiler
 def test_rms_norm_of_the_kernels() -> None:
     norm = RMSNorm(37, 1e-5)
     nn.init.normal_(norm.weight)

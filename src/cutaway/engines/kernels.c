@@ -204,7 +204,7 @@ void linear(const float *x, int64_t rows, int64_t n, const int8_t *packed, int64
 
 #define WIDE 16    /* numbers of a vector; keys, values and weights are kept in whole ones */
 #define TOGETHER 4 /* queries that read them at once */
-#define HIDDEN -3e38f /* less than any score; -ffast-math knows no infinity */
+#define HIDDEN -3e38f /* less than any score; -ffinite-math-only knows no infinity */
 #define PADDED(n) (((n) + WIDE - 1) / WIDE * WIDE)
 typedef float vector __attribute__((vector_size(4 * WIDE)));
 

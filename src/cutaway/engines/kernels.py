@@ -20,7 +20,13 @@ import torch
 from cutaway.files import cache_folder
 
 SOURCE = Path(__file__).with_name("kernels.c")
-FLAGS = ("-O3", "-march=native", "-ffast-math", "-mprefer-vector-width=512", "-shared", "-fPIC")
+FLAGS = (
+    "-O3", "-march=native", "-mprefer-vector-width=512", "-shared", "-fPIC",
+    # What lets loops become vectors. Not -ffast-math, which gcc links with code that makes the whole process lose its
+    # smallest numbers.
+    "-fno-math-errno", "-fno-trapping-math", "-fno-signed-zeros", "-fassociative-math", "-freciprocal-math",
+    "-ffinite-math-only",
+)  # fmt: skip
 THREADS = "-fopenmp"  # torch has loaded its own OpenMP before: the two share one pool of threads
 
 _N, _P = ctypes.c_int64, ctypes.c_void_p
