@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 import cutaway
 from cutaway.decoding.generation import Generation, Prompt
-from cutaway.engines import choose, int8, int8_files, kernels, steps
+from cutaway.engines import choose, int8, int8_files, int8_layers, kernels, steps
 from cutaway.engines.int8 import Quantizer, in_int8
 from cutaway.errors import ConfigError
 from cutaway.loading import load
@@ -28,8 +28,8 @@ needs_compiler = pytest.mark.skipif(
     BUILT is None, reason="no C compiler built the kernels; torch's steps are tested without"
 )
 needs_products = pytest.mark.skipif(
-    BUILT is None or not BUILT.multiplies_bytes,
-    reason="int8 kernels need a C compiler and a CPU with AVX-512 VNNI; torch's steps are tested without",
+    BUILT is None or not BUILT.multiplies,
+    reason="int8 kernels need a C compiler and a CPU with AVX2 or AVX-512 VNNI; torch's steps are tested without",
 )
 
 
@@ -38,11 +38,18 @@ def layer(n_out: int, n_in: int, bias: bool = True) -> nn.Linear:
     return nn.Linear(n_in, n_out, bias=bias)
 
 
-def exact(weight: torch.Tensor, scales: torch.Tensor, bias: torch.Tensor | None, x: torch.Tensor) -> torch.Tensor:
-    """y = x Wᵀ + b of the quantised numbers, in float64."""
-    low, most = x.amin(-1, keepdim=True), x.amax(-1, keepdim=True)
-    up = torch.where(most > low, 255 / (most - low), 0.0)
-    restored = low.double() + ((x - low) * up + 0.5).floor().double() * ((most - low).double() / 255)
+def exact(
+    weight: torch.Tensor, scales: torch.Tensor, bias: torch.Tensor | None, x: torch.Tensor, depth: int
+) -> torch.Tensor:
+    """y = x Wᵀ + b of the quantised numbers, in float64; `depth` 4: x in bytes, 2: in words, 0: as it is."""
+    restored = x.double()
+    if depth == 4:
+        low, most = x.amin(-1, keepdim=True), x.amax(-1, keepdim=True)
+        up = torch.where(most > low, 255 / (most - low), 0.0)
+        restored = low.double() + ((x - low) * up + 0.5).floor().double() * ((most - low).double() / 255)
+    elif depth == 2:
+        most, limit = x.abs().amax(-1, keepdim=True), min(8191, (2**31 - 1) // (127 * x.shape[1]))
+        restored = (x * (limit / most)).round().double() * (most.double() / limit)
     y = restored @ (weight.double() * scales.double()[:, None]).T
     return y if bias is None else y + bias.double()
 
@@ -54,15 +61,29 @@ def exact(weight: torch.Tensor, scales: torch.Tensor, bias: torch.Tensor | None,
 def test_products_are_those_of_the_quantised_numbers(
     rows: int, n_out: int, n_in: int, compiled: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(int8, "kernels", kernels.kernels if compiled else lambda: None)
+    monkeypatch.setattr(int8_layers, "kernels", kernels.kernels if compiled else lambda: None)
     plain = layer(n_out, n_in, bias=rows % 2 == 0)
     linear, (weight, scales) = Quantizer().linear("", plain), int8.quantized(plain.weight)
     x = torch.randn(rows, n_in, generator=torch.Generator().manual_seed(rows))
     # Sums are whole numbers, exact; scaling them is a handful of float32 operations. A number between two steps may go
     # to either, as a product's last bit falls: a step is 1/255 of the row's span (about 5) times a weight (under 0.5).
-    difference = (linear(x).double() - exact(weight, scales, linear.bias, x)).abs()
+    by_torch = 4 if torch.cpu.get_capabilities().get("avx512_vnni") else 0
+    depth = BUILT.tile[1] if compiled else by_torch
+    difference = (linear(x).double() - exact(weight, scales, linear.bias, x, depth)).abs()
     assert difference.max() < 5 / 255 * 0.5
     assert difference.median() < 1e-5
+
+
+@needs_products
+def test_the_largest_sums_fit() -> None:
+    """All weights and numbers as large as can be, and so many of them that 32 bits are just enough."""
+    plain = nn.Linear(20000, 3, bias=False)
+    with torch.no_grad():
+        plain.weight.copy_(torch.tensor([1.0, -1.0, 1.0])[:, None])
+    x = torch.full((2, 20000), 2.0)
+    x[1] = -2.0
+    expected = torch.tensor([[40000.0, -40000.0, 40000.0], [-40000.0, 40000.0, -40000.0]])
+    torch.testing.assert_close(Quantizer().linear("", plain)(x), expected, rtol=1e-5, atol=0.0)
 
 
 def test_quantised_weights_are_within_half_a_step() -> None:
@@ -86,7 +107,7 @@ def test_rows_without_a_span(rows: int) -> None:
 def test_activations_of_the_kernels(name: str, rows: int) -> None:
     linear = Quantizer().linear("", layer(70, 40))
     x = 5 * torch.randn(rows, 40, generator=torch.Generator().manual_seed(1))
-    activated = linear.activated(int8.FUSED[ACTIVATIONS[name]])(x)
+    activated = linear.activated(int8_layers.FUSED[ACTIVATIONS[name]])(x)
     # GELU is a polynomial off by 1.3e-4 at most, where it ends; the others are exact to rounding.
     atol = 1.5e-4 if name.startswith("gelu") else 2e-6
     torch.testing.assert_close(activated, ACTIVATIONS[name](linear(x)), rtol=1e-5, atol=atol)

@@ -1,4 +1,4 @@
-"""kernels.c as Python functions: built once by the machine's own C compiler, kept in the user's cache."""
+"""The C files of c/ as Python functions: built once by the machine's own C compiler, kept in the user's cache."""
 
 import ctypes
 import hashlib
@@ -19,7 +19,7 @@ import torch
 
 from cutaway.files import cache_folder
 
-SOURCE = Path(__file__).with_name("kernels.c")
+SOURCES = sorted((Path(__file__).parent / "c").glob("*.[ch]"))
 FLAGS = (
     "-O3", "-march=native", "-mprefer-vector-width=512", "-shared", "-fPIC",
     # What lets loops become vectors. Not -ffast-math, which gcc links with code that makes the whole process lose its
@@ -29,29 +29,103 @@ FLAGS = (
 )  # fmt: skip
 THREADS = "-fopenmp"  # torch has loaded its own OpenMP before: the two share one pool of threads
 
-_N, _P = ctypes.c_int64, ctypes.c_void_p
-_SIGNATURES = {
-    "linear": (_P, _N, _N, _P, _N, _P, _P, _P, _P, _N, _P, _P),
-    "attend": (_P, _P, _P, _P, _P, _P, ctypes.POINTER(_N), ctypes.POINTER(_N), ctypes.c_float),
-    "rms_norm": (_P, _N, _N, _P, ctypes.c_float, _P),
-    "turn": (_P, _P, _P, _P, ctypes.POINTER(_N), ctypes.POINTER(_N)),
+_N, _P, _R = ctypes.c_int64, ctypes.c_void_p, ctypes.c_double
+
+
+class _Record(ctypes.Structure):
+    """A struct of kernels.h or stack.c. Tensors are given by their addresses, so who makes one keeps them alive."""
+
+
+class Linear(_Record):
+    _fields_ = (
+        ("weight", _P), ("scales", _P), ("totals", _P), ("bias", _P), ("sums", _P),
+        ("n_in", _N), ("n_out", _N), ("activation", _N),
+    )  # fmt: skip
+
+
+class Axes(_Record):
+    _fields_ = (("at", _P), ("row", _N), ("head", _N), ("token", _N))
+
+
+class Sizes(_Record):
+    _fields_ = tuple((name, _N) for name in ("rows", "heads", "kv_heads", "queries", "keys", "width", "serves"))
+
+
+class Norm(_Record):
+    _fields_ = (("weight", _P), ("bias", _P), ("epsilon", _R))
+
+
+class Rotation(_Record):
+    _fields_ = (("cosines", _P), ("sines", _P), ("row", _N))
+
+
+class Block(_Record):
+    _fields_ = (
+        ("joined", Linear), ("out", Linear), ("cross_q", Linear), ("cross_out", Linear), ("up", Linear), ("down", Linear),
+        ("self_norm", Norm), ("cross_norm", Norm), ("feedforward_norm", Norm),
+    )  # fmt: skip
+
+
+class Stack(_Record):
+    _fields_ = (
+        ("blocks", ctypes.POINTER(Block)), ("n_blocks", _N), ("width", _N), ("heads", _N), ("kv_heads", _N),
+        ("d_head", _N), ("d_ff", _N), ("post", _N), ("cross", _N), ("gate", _N), ("scale", _R), ("cross_scale", _R),
+        ("last", Norm),
+    )  # fmt: skip
+
+
+class Call(_Record):
+    _fields_ = (
+        ("rows", _N), ("queries", _N), ("past", _N), ("room", _N), ("memory_keys", _N), ("memory_room", _N),
+        ("serves", _N), ("keys", _P), ("values", _P), ("memory_k", _P), ("memory_v", _P),
+        ("bias", ctypes.POINTER(Axes)), ("memory_bias", ctypes.POINTER(Axes)), ("holders", _P),
+        ("rotation", ctypes.POINTER(Rotation)),
+    )  # fmt: skip
+
+
+def _to(record: type[_Record]) -> Any:
+    return ctypes.POINTER(record)
+
+
+_SIGNATURES: dict[str, tuple[tuple[Any, ...], Any]] = {
+    "linear": ((_to(Linear), _P, _N, _P, _P), None),
+    "linear_room": ((_N, _N), _N),
+    "attend": ((_to(Axes), _to(Axes), _to(Axes), _to(Axes), _P, _P, _to(Sizes), ctypes.c_float), None),
+    "norm": ((_to(Norm), _P, _N, _N, _P), None),
+    "turn": ((_to(Rotation), _to(Axes), _to(Axes), _to(Sizes)), None),
+    "run_stack": ((_to(Stack), _to(Call), _P), _N),
+    "tile_columns": ((), _N),
+    "tile_depth": ((), _N),
 }
 
 
 @dataclass(frozen=True)
 class Kernels:
-    """The functions of kernels.c; tensors are given by their addresses."""
+    """The functions of c/."""
 
     linear: Callable[..., None]
+    linear_room: Callable[[int, int], int]
     attend: Callable[..., None]
-    rms_norm: Callable[..., None]
+    norm: Callable[..., None]
     turn: Callable[..., None]
-    multiplies_bytes: bool  # whether `linear` does anything: the processor needs an instruction for it
+    run_stack: Callable[..., int]
+    tile: tuple[int, int]
+    """How `linear` wants a weight packed: columns of a tile, neighbours that are together. (0, 0): the processor has no
+    instruction for it, and `linear` does nothing."""
+
+    @property
+    def multiplies(self) -> bool:
+        return self.tile != (0, 0)
+
+    @property
+    def multiplies_bytes(self) -> bool:
+        """Whether rows are quantised to bytes; otherwise to words, which are finer."""
+        return self.tile[1] == 4
 
 
 @cache
 def kernels() -> Kernels | None:
-    """The compiled functions; None on a machine that can't build them. CUTAWAY_KERNELS=0 goes without."""
+    """The functions, compiled; None on a machine that can't build them. CUTAWAY_KERNELS=0 goes without."""
     if os.environ.get("CUTAWAY_KERNELS") == "0":
         return None
     try:
@@ -59,16 +133,17 @@ def kernels() -> Kernels | None:
     except (OSError, subprocess.SubprocessError):
         return None
     functions: dict[str, Any] = {}
-    for name, signature in _SIGNATURES.items():
+    for name, (arguments, result) in _SIGNATURES.items():
         functions[name] = getattr(library, name)
-        functions[name].argtypes, functions[name].restype = signature, None
-    return Kernels(**functions, multiplies_bytes=bool(library.multiplies_bytes()))
+        functions[name].argtypes, functions[name].restype = arguments, result
+    tile = functions.pop("tile_columns")(), functions.pop("tile_depth")()
+    return Kernels(**functions, tile=tile)
 
 
 def _built() -> Path:
     """The library's path; built if this source, compiler and processor have none yet."""
     compiler = _compiler()
-    identity = [SOURCE.read_text(), *compiler, *FLAGS, torch.__version__, platform.machine()]
+    identity = [*(path.read_text() for path in SOURCES), *compiler, *FLAGS, torch.__version__, platform.machine()]
     identity += [f"{name}={value}" for name, value in sorted(torch.cpu.get_capabilities().items())]
     digest = hashlib.sha256("\n".join(map(str, identity)).encode()).hexdigest()[:16]
     folder = cache_folder("kernels")
@@ -77,16 +152,17 @@ def _built() -> Path:
         return library
     with tempfile.TemporaryDirectory(dir=folder) as beside:
         made = Path(beside) / library.name
+        sources = [str(path) for path in SOURCES if path.suffix == ".c"]
         plainer = tuple(flag for flag in FLAGS if not flag.startswith("-m"))  # a compiler that knows this one not
         for flags in ((*FLAGS, THREADS), FLAGS, (*plainer, THREADS), plainer):
             done = subprocess.run(
-                [*compiler, *flags, str(SOURCE), "-o", str(made), "-lm"],
+                [*compiler, *flags, *sources, "-o", str(made), "-lm"],
                 capture_output=True, timeout=60, check=False,
             )  # fmt: skip
             if done.returncode == 0:
                 os.replace(made, library)
                 return library
-    raise OSError(f"{compiler[0]} can't build {SOURCE.name}")
+    raise OSError(f"{compiler[0]} can't build the kernels")
 
 
 def _compiler() -> list[str]:

@@ -1,14 +1,14 @@
-"""Parts of a network by kernels.c, in one call where torch takes several: attention over short sequences, RMS norm,
+"""Parts of a network by our own kernels, in one call where torch takes several: attention over short sequences, RMS norm,
 rotation. All in float32, for networks that only run (see prepare.py), on machines that could build the kernels."""
 
-import ctypes
 from collections.abc import Callable
 from functools import partial
 
 import torch
 from torch import Tensor
 
-from cutaway.engines.kernels import Kernels, kernels
+from cutaway.engines.kernels import Axes, Kernels, Norm, Sizes, kernels
+from cutaway.engines.kernels import Rotation as Turn
 from cutaway.models.network import Network
 from cutaway.parts.attention import Attention, fused
 from cutaway.parts.masks import Bias
@@ -21,7 +21,6 @@ WIDEST, LONGEST = 32, 64
 """Heads and sequences up to which several queries are faster here than in torch's kernel; one query (a cached step)
 always is. 37 × 12 heads of 14 tokens and width 32 took 420 µs here, 580 there; 64 × 8 of 20 tokens and width 64, 1220
 and 970."""
-_Four, _Five, _Seven, _Twelve = (ctypes.c_int64 * n for n in (4, 5, 7, 12))
 
 
 def with_quick_steps(network: Network) -> None:
@@ -57,21 +56,24 @@ def attend(
     dense = None if bias.dense is None else bias.dense.expand(B // serves, H, T, S)
     if dense is not None and dense.stride(3) != 1:
         dense = dense.contiguous()
-    of_bias = (0, 0, 0) if dense is None else dense.stride()[:3]
     y_BTHK = torch.empty(B, T, H, K)
     kernels.attend(
-        q_BHTK.data_ptr(), k_BGSK.data_ptr(), v_BGSK.data_ptr(), None if dense is None else dense.data_ptr(),
-        None if holders is None else holders.data_ptr(), y_BTHK.data_ptr(), _Seven(B, H, T, G, S, K, serves),
-        _Twelve(*q_BHTK.stride()[:3], *k_BGSK.stride()[:3], *v_BGSK.stride()[:3], *of_bias), scale,
+        axes(q_BHTK), axes(k_BGSK), axes(v_BGSK), None if dense is None else axes(dense),
+        None if holders is None else holders.data_ptr(), y_BTHK.data_ptr(), Sizes(B, H, G, T, S, K, serves), scale,
     )  # fmt: skip
     return y_BTHK.transpose(1, 2)
+
+
+def axes(x_BHTX: Tensor) -> Axes:
+    """A tensor and its strides; its last axis has no gaps."""
+    return Axes(x_BHTX.data_ptr(), *x_BHTX.stride()[:3])
 
 
 def rms_norm(kernels: Kernels, norm: RMSNorm, x: Tensor) -> Tensor:
     """γ · x / √(mean(x²) + ε)"""
     x, n = x.contiguous(), x.shape[-1]
     y = torch.empty(x.shape)
-    kernels.rms_norm(x.data_ptr(), x.numel() // n, n, norm.weight.data_ptr(), norm.epsilon, y.data_ptr())
+    kernels.norm(Norm(norm.weight.data_ptr(), None, norm.epsilon), x.data_ptr(), x.numel() // n, n, y.data_ptr())
     return y
 
 
@@ -89,9 +91,9 @@ class QuickRotation(Rotation):
     def turn(self, x_BHTK: Tensor) -> Tensor:
         B, H, T, K = x_BHTK.shape
         y_BTHK = torch.empty(B, T, H, K)
-        of_rows = 0 if self.cos.dim() == 2 else self.cos.stride(0)
-        self.kernels.turn(  # type: ignore[attr-defined]
-            x_BHTK.data_ptr(), self.cos.data_ptr(), self.sin.data_ptr(), y_BTHK.data_ptr(), _Four(B, H, T, K),
-            _Five(*x_BHTK.stride()[:3], of_rows, K),
-        )  # fmt: skip
+        self.kernels.turn(self.record(), axes(x_BHTK), axes(y_BTHK.transpose(1, 2)), Sizes(B, H, H, T, T, K, 1))  # type: ignore[attr-defined]
         return y_BTHK.transpose(1, 2)
+
+    def record(self) -> Turn:
+        """As the kernels take it."""
+        return Turn(self.cos.data_ptr(), self.sin.data_ptr(), 0 if self.cos.dim() == 2 else self.cos.stride(0))

@@ -40,15 +40,27 @@ class KeyValues:
         self.length = length
         return self.keys[: self.rows, :, :length], self.values[: self.rows, :, :length]
 
-    def _written(self, buffer: Tensor | None, new_BGTK: Tensor, length: int) -> Tensor:
-        B, G, _, K = new_BGTK.shape
+    def reserve(self, n_rows: int, n_groups: int, n_new: int, width: int) -> tuple[Tensor, Tensor]:
+        """The buffers [B or more, G, S or more, K], with room for `n_new` tokens after the last; who asks writes them."""
+        self.rows = n_rows
+        self.keys = self._with_room(self.keys, n_rows, n_groups, self.length + n_new, width, torch.float32, None)
+        self.values = self._with_room(self.values, n_rows, n_groups, self.length + n_new, width, torch.float32, None)
+        return self.keys, self.values
+
+    def _with_room(
+        self, buffer: Tensor | None, B: int, G: int, length: int, K: int, dtype: torch.dtype, device: torch.device | None
+    ) -> Tensor:
         if buffer is None or length > buffer.shape[2]:
             room = max(length, self.capacity) if buffer is None else max(length, 2 * buffer.shape[2])
-            grown = new_BGTK.new_empty(B if buffer is None else buffer.shape[0], G, room, K)
+            grown = torch.empty(B if buffer is None else buffer.shape[0], G, room, K, dtype=dtype, device=device)
             if buffer is not None:
                 grown[:B, :, : self.length] = buffer[:B, :, : self.length]
             buffer = grown
-        buffer = _writable(buffer)
+        return _writable(buffer)
+
+    def _written(self, buffer: Tensor | None, new_BGTK: Tensor, length: int) -> Tensor:
+        B, G, _, K = new_BGTK.shape
+        buffer = self._with_room(buffer, B, G, length, K, new_BGTK.dtype, new_BGTK.device)
         buffer[:B, :, self.length : length] = new_BGTK
         return buffer
 

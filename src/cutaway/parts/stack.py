@@ -1,6 +1,7 @@
 """A stack: embedding, N blocks, and what the blocks share: mask, rotation, T5's position bias, the last norm."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 from torch import Tensor, nn
 
@@ -8,8 +9,26 @@ from cutaway.parts import masks, positions
 from cutaway.parts.block import Block
 from cutaway.parts.cache import Cache, Memory
 from cutaway.parts.embedding import Embedding, PatchEmbedding
+from cutaway.parts.masks import Bias
 from cutaway.parts.norms import LayerNorm, RMSNorm
 from cutaway.parts.positions import RelativeBias, Rotation
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What all blocks of a stack share in one pass; `Block.forward` says what each is."""
+
+    memory_BSD: Tensor | None
+    bias: Bias
+    memory_bias: Bias
+    rotation: Rotation | None
+    cache: Cache | None
+    serves: int
+    holders: Tensor | None
+
+
+Through = Callable[[Tensor, Around], Tensor]
+"""x [B, T, D] and what is around it -> what comes out of the last block, normalised if the stack does that."""
 
 
 class Stack(nn.Module):
@@ -36,6 +55,7 @@ class Stack(nn.Module):
         self.relative_bias = relative_bias
         self.blocks = nn.ModuleList(blocks)
         self.final_norm = final_norm
+        self.fused: Through | None = None  # all blocks in one go, which engines/ may give
 
     def forward(
         self,
@@ -74,14 +94,19 @@ class Stack(nn.Module):
             memory_BSD, serves = memory.states, memory.serves
             memory_bias = masks.bias(T, memory_BSD.shape[1], x_BTD, causal=False, visible_BS=memory.mask)
 
-        holders = None if cache is None else cache.held(T)
-        for i, block in enumerate(self.blocks):
-            x_BTD = block(
-                x_BTD, memory_BSD, bias=bias, memory_bias=memory_bias, rotation=rotation, cache=cache, name=str(i),
-                serves=serves, holders=holders,
-            )  # fmt: skip
-        if self.final_norm is not None:
-            x_BTD = self.final_norm(x_BTD)
+        around = Around(
+            memory_BSD, bias, memory_bias, rotation, cache, serves, None if cache is None else cache.held(T)
+        )
+        x_BTD = (self.fused or self.through_blocks)(x_BTD, around)
         if cache is not None:
             cache.advance(T, visible_BS)
         return x_BTD
+
+    def through_blocks(self, x_BTD: Tensor, around: Around) -> Tensor:
+        """Block by block, and the last norm."""
+        for i, block in enumerate(self.blocks):
+            x_BTD = block(
+                x_BTD, around.memory_BSD, bias=around.bias, memory_bias=around.memory_bias, rotation=around.rotation,
+                cache=around.cache, name=str(i), serves=around.serves, holders=around.holders,
+            )  # fmt: skip
+        return x_BTD if self.final_norm is None else self.final_norm(x_BTD)

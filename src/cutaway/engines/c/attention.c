@@ -1,0 +1,140 @@
+/* softmax(q kᵀ · scale + bias) v for short sequences, where calling a general kernel takes longer than computing. */
+
+#include "kernels.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define WIDE 16    /* numbers of a vector; keys, values and weights are kept in whole ones */
+#define TOGETHER 4 /* queries that read them at once */
+#define HIDDEN -3e38f /* less than any score; -ffinite-math-only knows no infinity */
+#define PADDED(n) (((n) + WIDE - 1) / WIDE * WIDE)
+typedef float vector __attribute__((vector_size(4 * WIDE)));
+
+static float dot(const float *a, const float *b, int64_t n) {
+    float sum = 0.0f;
+    for (int64_t i = 0; i < n; i++) sum += a[i] * b[i];
+    return sum;
+}
+
+/* of the first n numbers; there is room up to a whole vector, which becomes 0 */
+static void softmax(float *x, int64_t n) {
+    const int64_t whole = PADDED(n);
+    float top = x[0], sum = 0.0f;
+    for (int64_t i = n; i < whole; i++) x[i] = HIDDEN;
+    for (int64_t i = 0; i < whole; i++) top = x[i] > top ? x[i] : top;
+    for (int64_t i = 0; i < whole; i++) {
+        const float e = x[i] > HIDDEN ? exponential(x[i] - top) : 0.0f;
+        x[i] = e;
+        sum += e;
+    }
+    const float share = 1.0f / sum;
+    for (int64_t i = 0; i < whole; i++) x[i] *= share;
+}
+
+/* y[r] = Σ_i a[r][i] · b[i] for R rows, where b is a column of vectors `step` apart */
+static inline __attribute__((always_inline)) void weighted(const int R, const float *a, int64_t of_a, const vector *b,
+                                                           int64_t step, int64_t n, vector y[TOGETHER]) {
+    for (int r = 0; r < R; r++) y[r] = (vector){0};
+    for (int64_t i = 0; i < n; i++)
+        for (int r = 0; r < R; r++) y[r] += a[r * of_a + i] * b[i * step];
+}
+
+static inline void weighted_rows(int64_t R, const float *a, int64_t of_a, const vector *b, int64_t step, int64_t n,
+                                 vector y[TOGETHER]) {
+    if (R >= 4) weighted(4, a, of_a, b, step, n, y);
+    else if (R == 3) weighted(3, a, of_a, b, step, n, y);
+    else if (R == 2) weighted(2, a, of_a, b, step, n, y);
+    else weighted(1, a, of_a, b, step, n, y);
+}
+
+/* All T queries of one head over S keys of width K. `room` holds the keys transposed, the values, and the weights. */
+static void attend_many(const float *q, int64_t of_q, const float *k, int64_t of_k, const float *v, int64_t of_v,
+                        const float *bias, int64_t of_bias, float *y, int64_t of_y, int64_t T, int64_t S, int64_t K,
+                        float scale, float *room) {
+    const int64_t s_padded = PADDED(S), k_padded = PADDED(K), s_vectors = s_padded / WIDE, k_vectors = k_padded / WIDE;
+    float *keys = room, *values = keys + K * s_padded, *weights = values + S * k_padded;
+    for (int64_t i = 0; i < K; i++) {
+        for (int64_t s = 0; s < S; s++) keys[i * s_padded + s] = k[s * of_k + i];
+        for (int64_t s = S; s < s_padded; s++) keys[i * s_padded + s] = 0.0f;
+    }
+    for (int64_t s = 0; s < S; s++) {
+        for (int64_t i = 0; i < K; i++) values[s * k_padded + i] = v[s * of_v + i];
+        for (int64_t i = K; i < k_padded; i++) values[s * k_padded + i] = 0.0f;
+    }
+    for (int64_t t = 0; t < T; t += TOGETHER) {
+        const int64_t R = T - t < TOGETHER ? T - t : TOGETHER;
+        vector found[TOGETHER];
+        for (int64_t block = 0; block < s_vectors; block++) {
+            weighted_rows(R, q + t * of_q, of_q, (const vector *)keys + block, s_vectors, K, found);
+            for (int64_t r = 0; r < R; r++) *(vector *)(weights + r * s_padded + block * WIDE) = found[r] * scale;
+        }
+        for (int64_t r = 0; r < R; r++) {
+            float *row = weights + r * s_padded;
+            if (bias)
+                for (int64_t s = 0; s < S; s++) row[s] += bias[(t + r) * of_bias + s];
+            softmax(row, S);
+        }
+        for (int64_t block = 0; block < k_vectors; block++) {
+            weighted_rows(R, weights, s_padded, (const vector *)values + block, k_vectors, S, found);
+            const int64_t n = K - block * WIDE < WIDE ? K - block * WIDE : WIDE;
+            for (int64_t r = 0; r < R; r++) {
+                float *to = y + (t + r) * of_y + block * WIDE;
+                if (n == WIDE) memcpy(to, &found[r], sizeof(vector));
+                else memcpy(to, &found[r], 4 * n);
+            }
+        }
+    }
+}
+
+/* One query (the newest token): nothing to share, so keys and values are read where they are. Token s is in the row
+ * holders[s], or all are in the given row. */
+static void attend_one(const float *q, const float *k, const Axes *of_k, const float *v, const Axes *of_v,
+                       const int64_t *holders, int64_t row, const float *bias, float *y, int64_t S, int64_t K,
+                       float scale, float *weights) {
+    for (int64_t s = 0; s < S; s++)
+        weights[s] = dot(q, k + (holders ? holders[s] : row) * of_k->row + s * of_k->token, K) * scale;
+    if (bias)
+        for (int64_t s = 0; s < S; s++) weights[s] += bias[s];
+    softmax(weights, S);
+    for (int64_t i = 0; i < K; i++) y[i] = 0.0f;
+    for (int64_t s = 0; s < S; s++) {
+        const float *value = v + (holders ? holders[s] : row) * of_v->row + s * of_v->token;
+        for (int64_t i = 0; i < K; i++) y[i] += weights[s] * value[i];
+    }
+}
+
+/* The bytes of one head's room. */
+static int64_t head_room(const Sizes *sizes) {
+    const int64_t s_padded = PADDED(sizes->keys), k_padded = PADDED(sizes->width);
+    if (sizes->queries == 1) return 4 * s_padded;
+    return 4 * (sizes->width * s_padded + sizes->keys * k_padded + TOGETHER * s_padded);
+}
+
+/* q [rows, heads, queries, width], k and v [rows / serves, kv_heads, keys, width], bias [rows / serves, heads, queries,
+ * keys] or NULL; the last axis of each has no gaps. y [rows, queries, heads, width]. If there is one query, holders
+ * [rows, keys] may say which row of k and v each token is in. */
+void attend(const Axes *q, const Axes *k, const Axes *v, const Axes *bias, const int64_t *holders, float *y,
+            const Sizes *sizes, float scale) {
+    const int64_t H = sizes->heads, T = sizes->queries, S = sizes->keys, K = sizes->width;
+#pragma omp parallel if (sizes->rows * H * T * S * K > MANY)
+    {
+        float *room = aligned_alloc(4 * WIDE, head_room(sizes));
+#pragma omp for collapse(2)
+        for (int64_t b = 0; b < sizes->rows; b++)
+            for (int64_t h = 0; h < H; h++) {
+                const int64_t g = h / (H / sizes->kv_heads), row = b / sizes->serves;
+                const float *queries = q->at + b * q->row + h * q->head;
+                const float *keys = k->at + g * k->head, *values = v->at + g * v->head;
+                const float *added = bias ? bias->at + row * bias->row + h * bias->head : 0;
+                float *to = y + (b * T * H + h) * K;
+                if (T == 1)
+                    attend_one(queries, keys, k, values, v, holders ? holders + b * S : 0, row, added, to, S, K, scale,
+                               room);
+                else
+                    attend_many(queries, q->token, keys + row * k->row, k->token, values + row * v->row, v->token, added,
+                                bias ? bias->token : 0, to, H * K, T, S, K, scale, room);
+            }
+        free(room);
+    }
+}

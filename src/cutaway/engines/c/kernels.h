@@ -1,0 +1,67 @@
+/* The loops of cutaway's engines: built on first use by the machine's own compiler (see kernels.py); without one, torch
+ * does the same in more steps. Numbers are float32; tensors have no gaps unless their strides are given. */
+
+#include <math.h>
+#include <stdint.h>
+
+#define MANY 32768 /* numbers that are worth a second thread */
+
+/* products.c: y = activation(x Wᵀ + b), with W in 8 bits */
+
+enum { NONE, RELU, GELU, GELU_TANH, SILU }; /* activations, as int8.py numbers them */
+
+typedef struct {
+    const int8_t *weight;                /* packed: see products.c */
+    const float *scales, *totals, *bias; /* of each output, up to the last tile's end; bias may be NULL */
+    const int32_t *sums;
+    int64_t n_in, n_out, activation;
+} Linear;
+
+void linear(const Linear *layer, const float *x, int64_t rows, float *y, void *room);
+int64_t linear_room(int64_t n_in, int64_t rows); /* the bytes of `room` */
+void activate(int64_t activation, float *y, int64_t n);
+
+/* attention.c: softmax(q kᵀ · scale + bias) v */
+
+typedef struct {
+    const float *at;
+    int64_t row, head, token; /* strides; 0: the same for all */
+} Axes;
+
+typedef struct {
+    int64_t rows, heads, kv_heads, queries, keys, width, serves;
+} Sizes;
+
+void attend(const Axes *q, const Axes *k, const Axes *v, const Axes *bias, const int64_t *holders, float *y,
+            const Sizes *sizes, float scale);
+
+/* norms.c */
+
+typedef struct {
+    const float *weight, *bias; /* no bias: RMS norm */
+    double epsilon;
+} Norm;
+
+typedef struct {
+    const float *cosines, *sines; /* [row, token, width] */
+    int64_t row;                  /* stride */
+} Rotation;
+
+void norm(const Norm *norm, const float *x, int64_t rows, int64_t n, float *y);
+void turn(const Rotation *rotation, const Axes *x, const Axes *y, const Sizes *sizes);
+
+/* e^x = 2^n · e^r with n = round(x / ln 2): a polynomial for e^r, and n goes straight into the exponent's bits */
+static inline float exponential(float x) {
+    x = x < -87.0f ? -87.0f : x > 88.0f ? 88.0f : x;
+    const float n = nearbyintf(x * 1.44269504f);
+    const float r = x - n * 0.693359375f + n * 2.12194440e-4f;
+    float e = 1.9875691500e-4f;
+    e = e * r + 1.3981999507e-3f;
+    e = e * r + 8.3334519073e-3f;
+    e = e * r + 4.1665795894e-2f;
+    e = e * r + 1.6666665459e-1f;
+    e = e * r + 5.0000001201e-1f;
+    e = e * r * r + r + 1.0f;
+    union { int32_t bits; float value; } power = {((int32_t)n + 127) << 23};
+    return e * power.value;
+}

@@ -1,0 +1,130 @@
+"""Layers in 8 bits: a quarter of the memory, two to four times the products a second.
+
+Activations are quantised when they come, each token for itself. Where the processor multiplies bytes (AVX-512 VNNI) they
+become bytes, from the token's smallest number to its largest (what comes out of a ReLU or GELU is hardly ever below
+zero: half of the steps would be lost on it); otherwise words, of which 14 bits are used. Sums are exact integers, so a
+token's product does not depend on its neighbours in the batch.
+"""
+
+import copy
+import ctypes
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from cutaway.engines.kernels import Linear as Record
+from cutaway.engines.kernels import kernels
+from cutaway.models.heads import Vocabulary
+from cutaway.parts.feedforward import ACTIVATIONS, Activation
+from cutaway.parts.tap import heard
+
+_NUMBERED: tuple[Activation, ...] = ("relu", "gelu", "gelu_tanh", "silu")
+FUSED = {ACTIVATIONS[name]: number for number, name in enumerate(_NUMBERED, start=1)}
+"""The activations of kernels.h, and their numbers there."""
+class Int8Linear(nn.Module):
+    """activation(x Wᵀ + b), with W in 8 bits and x in a few more. x [..., D] -> [..., E]"""
+
+    scales: Tensor  # [E]
+    totals: Tensor  # [E]: scales · the sums of the weight's rows
+    bias: Tensor | None
+
+    def __init__(self, weight_ED: Tensor, scales_E: Tensor, bias_E: Tensor | None) -> None:
+        super().__init__()
+        self.out_features, self.in_features = weight_ED.shape
+        sums_E = weight_ED.sum(-1, dtype=torch.int32)
+        self.register_buffer("scales", scales_E)
+        self.register_buffer("totals", scales_E * sums_E)
+        self.register_buffer("bias", bias_E)
+        built = kernels()
+        self.kernels = built if built is not None and built.multiplies else None
+        self.weight = weight_ED
+        if self.kernels is not None:
+            self.weight = packed(weight_ED, *self.kernels.tile)
+            missing = -self.out_features % self.kernels.tile[0]
+            tensors = (self.scales, self.totals, self.bias, sums_E)
+            self.kept = [self.weight, *(None if each is None else F.pad(each, (0, missing)) for each in tensors)]
+            addresses = [None if each is None else each.data_ptr() for each in self.kept]
+            self.record = Record(*addresses, n_in=self.in_features, n_out=self.out_features, activation=0)
+            # Looked up once: a step of a small model spends more time on asking than on multiplying.
+            self.address, self.room = ctypes.byref(self.record), self.kernels.linear_room(self.in_features, 1)
+
+    def activated(self, activation: int) -> "Int8Linear":
+        """The same layer and an activation, in one go; its number is that of kernels.h."""
+        layer = copy.copy(self)
+        layer.record = Record.from_buffer_copy(self.record)
+        layer.record.activation = activation
+        layer.address = ctypes.byref(layer.record)
+        return layer
+
+    def forward(self, x: Tensor) -> Tensor:
+        *shape, D = x.shape
+        if self.kernels is None:
+            return self._by_torch(x.reshape(-1, D)).view(*shape, -1)
+        x, N = x.contiguous(), x.numel() // D
+        y, room = torch.empty(*shape, self.out_features), torch.empty(N * self.room, dtype=torch.uint8)
+        self.kernels.linear(self.address, x.data_ptr(), N, y.data_ptr(), room.data_ptr())
+        return y
+
+    def _by_torch(self, x_ND: Tensor) -> Tensor:
+        """The same in torch's own steps, without an activation: where no kernels could be built."""
+        if not torch.cpu.get_capabilities().get("avx512_vnni"):  # its product of bytes is many times slower there
+            return F.linear(x_ND, self.weight.float() * self.scales[:, None], self.bias)
+        low_N1, most_N1 = x_ND.amin(-1, keepdim=True), x_ND.amax(-1, keepdim=True)
+        span_N1 = most_N1 - low_N1
+        up_N1 = torch.where(span_N1 > 0, 255 / span_N1, 0.0)
+        q_ND = ((x_ND - low_N1) * up_N1).add_(0.5).floor_().sub_(128).to(torch.int8)
+        scale_N1 = span_N1 / 255
+        y_NE = torch._int_mm(q_ND, self.weight.t()) * self.scales
+        y_NE = torch.addcmul((low_N1 + 128 * scale_N1) * self.totals, y_NE, scale_N1)
+        return y_NE if self.bias is None else y_NE.add_(self.bias)
+
+
+def packed(weight_ED: Tensor, columns: int, depth: int) -> Tensor:
+    """[E, D] -> [E / columns, D / depth, columns, depth]: some columns side by side, a few numbers of each together;
+    rounded up with 0."""
+    E, D = weight_ED.shape
+    whole = F.pad(weight_ED, (0, -D % depth, 0, -E % columns))
+    together = whole.view({2: torch.int16, 4: torch.int32}[depth])
+    return together.view(-1, columns, together.shape[1]).transpose(1, 2).contiguous().view(torch.int8)
+
+
+class Part(nn.Module):
+    """Some of the outputs of a layer."""
+
+    def __init__(self, layer: Int8Linear, start: int, stop: int) -> None:
+        super().__init__()
+        self.layer, self.start, self.stop = layer, start, stop
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x)[..., self.start : self.stop]
+
+
+class Gated(nn.Module):
+    """act(x W_gate) · x W₁, with both products in one."""
+
+    def __init__(self, joined: Int8Linear, activation: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.joined, self.activation = joined, activation
+
+    def forward(self, x_BTD: Tensor) -> Tensor:
+        up_BTF, gate_BTF = self.joined(x_BTD).chunk(2, dim=-1)
+        return self.activation(gate_BTF).mul_(up_BTF)
+
+
+class Int8Vocabulary(nn.Module):
+    """The last layer, in 8 bits; a tied one has its own copy of the table."""
+
+    def __init__(self, vocabulary: Vocabulary, linear: Int8Linear) -> None:
+        super().__init__()
+        self.scale = vocabulary.scale
+        self.linear = linear
+        self.logits, self.probabilities = vocabulary.logits, vocabulary.probabilities
+
+    def forward(self, hidden_BTD: Tensor, table_VD: Tensor) -> Tensor:
+        hidden_BTD = hidden_BTD * self.scale if self.scale != 1.0 else hidden_BTD
+        logits_BTV = self.logits(self.linear(hidden_BTD))
+        if heard(self.probabilities):
+            self.probabilities(logits_BTV.softmax(-1))
+        return logits_BTV
