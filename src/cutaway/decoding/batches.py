@@ -57,9 +57,11 @@ def run(plan: Plan, window: Sequence[Asked], start: Start) -> Iterator[tuple[Ask
     Enough of them for two batches a core are searched side by side: cores that share one batch wait for each other
     after every product.
     """
-    waiting = Waiting(plan, window)
     n = torch.get_num_threads()
-    if n == 1 or len(waiting) < 2 * n * MANY or plan.device.type != "cpu" or anybody_listens():
+    if len(window) * plan.copies < 2 * n * MANY or plan.device.type != "cpu" or anybody_listens():
+        n = 1
+    waiting = Waiting(plan, window, n)
+    if n == 1:
         yield from _batch(waiting, start)
         return
     found: SimpleQueue[tuple[Asked, Sequence[Written]] | BaseException | None] = SimpleQueue()
@@ -93,15 +95,12 @@ def run(plan: Plan, window: Sequence[Asked], start: Start) -> Iterator[tuple[Ask
 class Waiting:
     """Prompts that nobody has begun with, the longest first; several batches may take from them."""
 
-    def __init__(self, plan: Plan, window: Sequence[Asked]) -> None:
-        self.plan = plan
+    def __init__(self, plan: Plan, window: Sequence[Asked], n_batches: int) -> None:
+        self.plan, self.n_batches = plan, n_batches
         by_length = sorted(window, key=lambda asked: -len(asked.ids))
         self.prompts = deque(copy for asked in by_length for copy in plan.copied(asked))
         self.stopped = False
         self._lock = Lock()
-
-    def __len__(self) -> int:
-        return len(self.prompts)
 
     def take(self, n_texts: int) -> list[Asked]:
         """The next for a batch that has `n_texts`: none until it is worth reading some."""
@@ -110,7 +109,8 @@ class Waiting:
                 return []
             n_fit = max(1, self.plan.options.batch_tokens // self.plan.cost(self.prompts[0]))
             wanted = n_fit - n_texts if n_texts < n_fit and n_texts <= n_fit * LOW else 0
-            return [self.prompts.popleft() for _ in range(min(wanted, len(self.prompts)))]
+            share = -(-len(self.prompts) // self.n_batches)  # of the last ones, so that no core is left without
+            return [self.prompts.popleft() for _ in range(min(wanted, share))]
 
     def stop(self) -> None:
         """Nobody waits for the texts any more."""

@@ -4,8 +4,10 @@ from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from cutaway.engines.int8_layers import FUSED, Gated, Int8Linear, Int8Vocabulary, Part
+from cutaway.engines.kernels import kernels
 from cutaway.engines.prepare import on_cpu, twin, with_quick_calls
 from cutaway.engines.stacks import with_whole_stacks
 from cutaway.engines.steps import with_quick_steps
@@ -19,10 +21,24 @@ SMALLEST = 1e-30  # the largest number of a row of zeros
 
 
 def quantized(weight_ED: Tensor) -> tuple[Tensor, Tensor]:
-    """W ≈ q · scales, q from -127 to 127 and a scale for each row."""
+    """W ≈ q · scales, q from -127 to 127 and a scale for each row.
+
+    A processor without an instruction for it adds two products in 16 bits on the way. There, two neighbours of one sign
+    must not be too large together: steps are then wider, by half or so.
+    """
     wide = weight_ED.detach().float()
-    scales_E = wide.abs().amax(-1).clamp_(min=SMALLEST) / 127
+    scales_E = wide.abs().amax(-1) / 127
+    if neighbours_limited():
+        pairs = F.pad(wide, (0, wide.shape[1] % 2)).unflatten(1, (-1, 2))
+        together_E = torch.maximum(pairs.clamp(min=0).sum(-1).amax(-1), -pairs.clamp(max=0).sum(-1).amin(-1))
+        scales_E = together_E / 127  # two of them, rounded, are 128 at most
+    scales_E = scales_E.clamp(min=SMALLEST / 127)
     return (wide / scales_E.unsqueeze(-1)).round_().to(torch.int8), scales_E
+
+
+def neighbours_limited() -> bool:
+    built = kernels()
+    return built is not None and built.multiply and built.largest_pair < 2 * 127
 
 
 class Quantizer:

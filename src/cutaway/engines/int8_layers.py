@@ -1,9 +1,8 @@
 """Layers in 8 bits: a quarter of the memory, two to four times the products a second.
 
-Activations are quantised when they come, each token for itself. Where the processor multiplies bytes (AVX-512 VNNI) they
-become bytes, from the token's smallest number to its largest (what comes out of a ReLU or GELU is hardly ever below
-zero: half of the steps would be lost on it); otherwise words, of which 14 bits are used. Sums are exact integers, so a
-token's product does not depend on its neighbours in the batch.
+Activations are quantised when they come, each token from its smallest number to its largest (what comes out of a ReLU or
+GELU is hardly ever below zero: half of the steps would be lost on it). Sums are exact integers, so a token's product
+does not depend on its neighbours in the batch.
 """
 
 import copy
@@ -24,7 +23,7 @@ _NUMBERED: tuple[Activation, ...] = ("relu", "gelu", "gelu_tanh", "silu")
 FUSED = {ACTIVATIONS[name]: number for number, name in enumerate(_NUMBERED, start=1)}
 """The activations of kernels.h, and their numbers there."""
 class Int8Linear(nn.Module):
-    """activation(x Wᵀ + b), with W in 8 bits and x in a few more. x [..., D] -> [..., E]"""
+    """activation(x Wᵀ + b), with W and x in 8 bits. x [..., D] -> [..., E]"""
 
     scales: Tensor  # [E]
     totals: Tensor  # [E]: scales · the sums of the weight's rows
@@ -38,11 +37,11 @@ class Int8Linear(nn.Module):
         self.register_buffer("totals", scales_E * sums_E)
         self.register_buffer("bias", bias_E)
         built = kernels()
-        self.kernels = built if built is not None and built.multiplies else None
+        self.kernels = built if built is not None and built.multiply else None
         self.weight = weight_ED
         if self.kernels is not None:
-            self.weight = packed(weight_ED, *self.kernels.tile)
-            missing = -self.out_features % self.kernels.tile[0]
+            self.weight = packed(weight_ED, self.kernels.tile)
+            missing = -self.out_features % self.kernels.tile
             tensors = (self.scales, self.totals, self.bias, sums_E)
             self.kept = [self.weight, *(None if each is None else F.pad(each, (0, missing)) for each in tensors)]
             addresses = [None if each is None else each.data_ptr() for each in self.kept]
@@ -81,13 +80,13 @@ class Int8Linear(nn.Module):
         return y_NE if self.bias is None else y_NE.add_(self.bias)
 
 
-def packed(weight_ED: Tensor, columns: int, depth: int) -> Tensor:
-    """[E, D] -> [E / columns, D / depth, columns, depth]: some columns side by side, a few numbers of each together;
-    rounded up with 0."""
+def packed(weight_ED: Tensor, columns: int) -> Tensor:
+    """[E, D] -> [E / columns, D / 4, columns, 4]: some columns side by side, four numbers of each together; rounded up
+    with 0."""
     E, D = weight_ED.shape
-    whole = F.pad(weight_ED, (0, -D % depth, 0, -E % columns))
-    together = whole.view({2: torch.int16, 4: torch.int32}[depth])
-    return together.view(-1, columns, together.shape[1]).transpose(1, 2).contiguous().view(torch.int8)
+    whole = F.pad(weight_ED, (0, -D % 4, 0, -E % columns))
+    fours = whole.view(torch.int32).view(-1, columns, whole.shape[1] // 4)
+    return fours.transpose(1, 2).contiguous().view(torch.int8)
 
 
 class Part(nn.Module):

@@ -95,7 +95,7 @@ _SIGNATURES: dict[str, tuple[tuple[Any, ...], Any]] = {
     "turn": ((_to(Rotation), _to(Axes), _to(Axes), _to(Sizes)), None),
     "run_stack": ((_to(Stack), _to(Call), _P), _N),
     "tile_columns": ((), _N),
-    "tile_depth": ((), _N),
+    "largest_pair": ((), _N),
 }
 
 
@@ -109,18 +109,15 @@ class Kernels:
     norm: Callable[..., None]
     turn: Callable[..., None]
     run_stack: Callable[..., int]
-    tile: tuple[int, int]
-    """How `linear` wants a weight packed: columns of a tile, neighbours that are together. (0, 0): the processor has no
-    instruction for it, and `linear` does nothing."""
+    tile: int
+    """How `linear` wants a weight packed: columns of a tile. 0: the processor has no instruction for it, and `linear`
+    does nothing."""
+    largest_pair: int
+    """How large two neighbours of one sign may be together, in a weight of -127 to 127."""
 
     @property
-    def multiplies(self) -> bool:
-        return self.tile != (0, 0)
-
-    @property
-    def multiplies_bytes(self) -> bool:
-        """Whether rows are quantised to bytes; otherwise to words, which are finer."""
-        return self.tile[1] == 4
+    def multiply(self) -> bool:
+        return self.tile > 0
 
 
 @cache
@@ -136,8 +133,8 @@ def kernels() -> Kernels | None:
     for name, (arguments, result) in _SIGNATURES.items():
         functions[name] = getattr(library, name)
         functions[name].argtypes, functions[name].restype = arguments, result
-    tile = functions.pop("tile_columns")(), functions.pop("tile_depth")()
-    return Kernels(**functions, tile=tile)
+    tile, largest_pair = functions.pop("tile_columns")(), functions.pop("largest_pair")()
+    return Kernels(**functions, tile=tile, largest_pair=largest_pair)
 
 
 def _built() -> Path:

@@ -136,7 +136,7 @@ def _block(block: Block) -> c.Block:
 def with_whole_stacks(network: Network) -> None:
     """The stacks of a network in 8 bits, by kernels that can multiply them."""
     made = c.kernels()
-    if made is None or not made.multiplies:
+    if made is None or not made.multiply:
         return
     for stack in network.modules():
         if isinstance(stack, Stack) and all(_known(block.feedforward) for block in stack.blocks):  # type: ignore[arg-type]

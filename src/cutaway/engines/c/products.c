@@ -1,18 +1,15 @@
-/* Products with weights of 8 bits, as fast as the processor multiplies small whole numbers.
+/* Products with weights of 8 bits, as fast as the processor multiplies bytes.
  *
- * A weight is quantised once, each output channel by its largest number; a row of x when it comes. Products and sums are
- * then whole numbers, exact and the same whichever rows are computed together. What the rows become depends on what the
- * processor can multiply:
+ * A weight is quantised once, each output channel by its largest number; a row of x when it comes: x ≈ low + scale · q, q
+ * from 0 (the smallest number of the row) to 255 (the largest). Products and sums are then whole numbers, exact and the
+ * same whichever rows are computed together.
  *
- *     bytes (AVX-512 VNNI)   x ≈ low + scale · q, q from 0 (the smallest number of the row) to 255 (the largest)
- *     words (AVX2)           x ≈ scale · q, q from -8191 to 8191, or less far if so many sums did not fit 32 bits
- *
- * The weight is packed into tiles of some columns, in each of them DEPTH neighbours together, as the instruction takes
+ * The weight is packed into tiles of some columns, in each of them four neighbours together, as the instruction takes
  * them. What is read from memory is read once and in order, so that one row is as fast as memory; many rows share it from
  * the nearest cache.
  *
  *     column   0           1              TILE - 1
- *     k        0 1 2 3     0 1 2 3    …   0 1 2 3        then the same for k = 4 … 7, and so on (DEPTH is 4 here)
+ *     k        0 1 2 3     0 1 2 3    …   0 1 2 3        then the same for k = 4 … 7, and so on
  */
 
 #include "kernels.h"
@@ -64,8 +61,7 @@ void activate(int64_t activation, float *y, int64_t n) {
 
 #define LANES 16
 #define VECTORS 4 /* of a tile */
-#define DEPTH 4
-typedef uint8_t Quantum;
+#define LARGEST 254
 typedef __m512i Whole;
 static inline Whole weight_at(const int8_t *w) { return _mm512_loadu_si512(w); }
 static inline Whole repeated(int32_t x) { return _mm512_set1_epi32(x); }
@@ -73,34 +69,38 @@ static inline Whole summed(Whole total, Whole x, Whole w) { return _mm512_dpbusd
 
 #elif defined(__AVX2__)
 
+/* Two products are first added in 16 bits, so 255 · (w + w') must fit them. The three instructions stand next to each
+ * other: gcc would multiply all first, and run out of registers. */
 #define LANES 8
 #define VECTORS 2
-#define DEPTH 2
-typedef int16_t Quantum;
+#define LARGEST 128
 typedef __m256i Whole;
-static inline Whole weight_at(const int8_t *w) { return _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)w)); }
+static const int16_t ONES[16] __attribute__((aligned(32))) = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+static inline Whole weight_at(const int8_t *w) { return _mm256_loadu_si256((const __m256i *)w); }
 static inline Whole repeated(int32_t x) { return _mm256_set1_epi32(x); }
-/* total + x · w, the two instructions next to each other: gcc would multiply all first, and run out of registers */
 static inline Whole summed(Whole total, Whole x, Whole w) {
-    Whole product;
-    __asm__("vpmaddwd %3, %2, %1\n\tvpaddd %1, %0, %0" : "+x"(total), "=&x"(product) : "x"(x), "x"(w));
+    Whole pairs;
+    __asm__("vpmaddubsw %3, %2, %1\n\tvpmaddwd %4, %1, %1\n\tvpaddd %1, %0, %0"
+            : "+x"(total), "=&x"(pairs)
+            : "x"(x), "x"(w), "m"(*(const __m256i *)ONES));
     return total;
 }
 
 #endif
 
-#ifdef DEPTH
+#ifdef LANES
 #define TILE (LANES * VECTORS) /* columns */
 #else
 #define TILE 0
-#define DEPTH 0
+#define LARGEST 0
 #endif
 
-/* How a weight is packed: columns of a tile, and neighbours that are together; 0: there is no instruction for it. */
+/* What a weight must be like: columns of a tile (0: there is no instruction for it), and how large two neighbours of one
+ * sign may be together. */
 int64_t tile_columns(void) { return TILE; }
-int64_t tile_depth(void) { return DEPTH; }
+int64_t largest_pair(void) { return LARGEST; }
 
-#if DEPTH
+#if TILE
 
 typedef float Real __attribute__((vector_size(4 * LANES)));
 typedef int32_t Counted __attribute__((vector_size(4 * LANES)));
@@ -111,8 +111,7 @@ static inline Real real_at(const float *x) {
     return value;
 }
 
-#if DEPTH == 4
-static void quantize_row(const float *x, int64_t n, Quantum *q, float *scale, float *low) {
+static void quantize_row(const float *x, int64_t n, uint8_t *q, float *scale, float *low) {
     float least = x[0], most = x[0];
     for (int64_t i = 0; i < n; i++) {
         least = x[i] < least ? x[i] : least;
@@ -123,29 +122,17 @@ static void quantize_row(const float *x, int64_t n, Quantum *q, float *scale, fl
     *scale = span / 255.0f;
     *low = least;
 }
-#else
-static void quantize_row(const float *x, int64_t n, Quantum *q, float *scale, float *low) {
-    const int64_t fits = INT32_MAX / (127 * n);
-    const float limit = fits < 8191 ? (float)fits : 8191.0f;
-    float most = 0.0f;
-    for (int64_t i = 0; i < n; i++) most = fabsf(x[i]) > most ? fabsf(x[i]) : most;
-    const float up = most > 0.0f ? limit / most : 0.0f;
-    for (int64_t i = 0; i < n; i++) q[i] = (int16_t)(int32_t)nearbyintf(x[i] * up);
-    *scale = most / limit;
-    *low = 0.0f;
-}
-#endif
 
 /* --- products --------------------------------------------------------------------------------------------------- */
 
 #define NEAR 196608 /* bytes of rows that stay in a core's own cache while all tiles are multiplied with them */
 
-/* R rows by the columns of one tile; q has `steps` groups of DEPTH numbers a row.
+/* R rows by the columns of one tile; q has `steps` groups of 4 numbers of each row, those of all rows side by side.
  *
- * Of bytes, Σ x w = scale · s · Σ (q - 128) w' + (low + 128 · scale) · s Σ w', where x = low + scale · q, w = s · w', and
- * the layer knows its Σ w' (sums) and s Σ w' (totals) beforehand. Of words, Σ x w = scale · s · Σ q w'.
+ * Σ x w = scale · s · Σ (q - 128) w' + (low + 128 · scale) · s Σ w', where x = low + scale · q, w = s · w', and the layer
+ * knows its Σ w' (sums) and s Σ w' (totals) beforehand.
  */
-static inline __attribute__((always_inline)) void tile(const int R, const Quantum *q, int64_t steps, const int8_t *w,
+static inline __attribute__((always_inline)) void tile(const int R, const uint8_t *q, int64_t steps, const int8_t *w,
                                                        const float *row_scales, const float *lows, const Linear *layer,
                                                        int64_t first, float *y) {
     Whole total[ROWS][VECTORS];
@@ -153,10 +140,10 @@ static inline __attribute__((always_inline)) void tile(const int R, const Quantu
         UNROLLED for (int c = 0; c < VECTORS; c++) total[r][c] = repeated(0);
     for (int64_t k = 0; k < steps; k++) {
         Whole weight[VECTORS];
-        UNROLLED for (int c = 0; c < VECTORS; c++) weight[c] = weight_at(w + (k * VECTORS + c) * LANES * DEPTH);
+        UNROLLED for (int c = 0; c < VECTORS; c++) weight[c] = weight_at(w + (k * VECTORS + c) * LANES * 4);
         UNROLLED for (int r = 0; r < R; r++) {
             int32_t together;
-            memcpy(&together, q + (r * steps + k) * DEPTH, 4);
+            memcpy(&together, q + (k * R + r) * 4, 4);
             const Whole all = repeated(together);
             UNROLLED for (int c = 0; c < VECTORS; c++) total[r][c] = summed(total[r][c], all, weight[c]);
         }
@@ -165,19 +152,13 @@ static inline __attribute__((always_inline)) void tile(const int R, const Quantu
     UNROLLED for (int c = 0; c < VECTORS; c++) {
         const int64_t at = first + c * LANES;
         const Real scales = real_at(layer->scales + at), bias = layer->bias ? real_at(layer->bias + at) : (Real){0};
-#if DEPTH == 4
         const Real totals = real_at(layer->totals + at);
         Counted sums;
         memcpy(&sums, layer->sums + at, sizeof sums);
         sums *= 128;
-#endif
         UNROLLED for (int r = 0; r < R; r++) {
-#if DEPTH == 4
             const Real sum = __builtin_convertvector((Counted)total[r][c] - sums, Real);
             const Real value = sum * (row_scales[r] * scales) + (lows[r] + 128.0f * row_scales[r]) * totals + bias;
-#else
-            const Real value = __builtin_convertvector((Counted)total[r][c], Real) * (row_scales[r] * scales) + bias;
-#endif
             memcpy(&found[r][c * LANES], &value, sizeof value);
         }
     }
@@ -190,7 +171,7 @@ static inline __attribute__((always_inline)) void tile(const int R, const Quantu
     }
 }
 
-static void tile_rows(int64_t R, const Quantum *q, int64_t steps, const int8_t *w, const float *row_scales,
+static void tile_rows(int64_t R, const uint8_t *q, int64_t steps, const int8_t *w, const float *row_scales,
                       const float *lows, const Linear *layer, int64_t first, float *y) {
     switch (R) {
     case 1: tile(1, q, steps, w, row_scales, lows, layer, first, y); break;
@@ -205,28 +186,38 @@ static void tile_rows(int64_t R, const Quantum *q, int64_t steps, const int8_t *
 
 /* The quantised rows, and two floats for each before them. */
 int64_t linear_room(int64_t n_in, int64_t rows) {
-#if DEPTH
-    return rows * (8 + (n_in + DEPTH - 1) / DEPTH * DEPTH * (int64_t)sizeof(Quantum));
+#if TILE
+    return rows * (8 + (n_in + 3) / 4 * 4);
 #else
     return 0;
 #endif
 }
 
+#if TILE
+/* R rows, quantised: the first 4 numbers of each side by side, then the next. */
+static void quantize_rows(int64_t R, const float *x, int64_t n, int64_t steps, uint8_t *q, float *scales, float *lows) {
+    uint8_t row[steps * 4] __attribute__((aligned(64)));
+    for (int64_t r = 0; r < R; r++) {
+        quantize_row(x + r * n, n, row, scales + r, lows + r);
+        for (int64_t i = n; i < steps * 4; i++) row[i] = 0;
+        for (int64_t k = 0; k < steps; k++) memcpy(q + (k * R + r) * 4, row + k * 4, 4);
+    }
+}
+#endif
+
 void linear(const Linear *layer, const float *x, int64_t rows, float *y, void *room) {
-#if DEPTH
-    const int64_t n = layer->n_in, steps = (n + DEPTH - 1) / DEPTH, width = steps * DEPTH;
+#if TILE
+    const int64_t n = layer->n_in, steps = (n + 3) / 4, width = steps * 4;
     const int64_t tiles = (layer->n_out + TILE - 1) / TILE;
     float *row_scales = (float *)room, *lows = row_scales + rows;
-    Quantum *q = (Quantum *)(lows + rows);
-    const int64_t fit = NEAR / (width * (int64_t)sizeof(Quantum)) / ROWS * ROWS, some = fit > ROWS ? fit : ROWS;
+    uint8_t *q = (uint8_t *)(lows + rows);
+    const int64_t fit = NEAR / width / ROWS * ROWS, some = fit > ROWS ? fit : ROWS;
 #pragma omp parallel if (rows * n > MANY || layer->n_out * n > MANY)
     {
 #pragma omp for
-        for (int64_t row = 0; row < rows; row++) {
-            Quantum *to = q + row * width;
-            quantize_row(x + row * n, n, to, row_scales + row, lows + row);
-            for (int64_t i = n; i < width; i++) to[i] = 0;
-        }
+        for (int64_t row = 0; row < rows; row += ROWS)
+            quantize_rows(rows - row < ROWS ? rows - row : ROWS, x + row * n, n, steps, q + row * width, row_scales + row,
+                          lows + row);
 #pragma omp for collapse(2)
         for (int64_t begin = 0; begin < rows; begin += some)
             for (int64_t t = 0; t < tiles; t++) {
