@@ -7,7 +7,8 @@ import torch
 from transformers.generation import logits_process as theirs
 
 from cutaway.decoding import filters
-from cutaway.decoding.top import BLOCK, WORTH_BLOCKS, log_total, top
+from cutaway.decoding import top as top_module
+from cutaway.decoding.top import MANY, log_total, top
 
 R, V, T = 5, 23, 11
 
@@ -105,17 +106,26 @@ def test_filters_leave_their_argument_alone(logits: torch.Tensor, history: torch
     equal(logits, before)
 
 
-@pytest.mark.parametrize("n_values", [50, WORTH_BLOCKS, WORTH_BLOCKS + 1, 5003, 40 * BLOCK + BLOCK - 1])
-@pytest.mark.parametrize("k", [1, 2, 7])
+@pytest.fixture(params=["kernels", "torch"])
+def either_way(request, monkeypatch) -> None:
+    """With our own kernels, where they could be built, and without."""
+    if request.param == "torch":
+        monkeypatch.setattr(top_module, "kernels", lambda: None)
+
+
+@pytest.mark.usefixtures("either_way")
+@pytest.mark.parametrize("n_values", [100, 5003, 64 * 41])
+@pytest.mark.parametrize("k", [1, 2, 7, MANY + 1])
 def test_top(n_values: int, k: int) -> None:
     values = torch.randperm(3 * n_values, generator=torch.Generator().manual_seed(k)).view(3, -1).float()
-    values[1, -3:] += 4 * n_values  # in what is left after the last block
+    values[1, -3:] += 4 * n_values  # after the last whole block of the kernel
     expected = values.topk(k)
     found, places = top(values, k)
     equal(found, expected.values)
     equal(places, expected.indices)
 
 
+@pytest.mark.usefixtures("either_way")
 def test_top_of_ties_and_hidden_values() -> None:
     values = torch.full((2, 4096), -torch.inf)
     values[0, 7] = 1.0
@@ -126,11 +136,13 @@ def test_top_of_ties_and_hidden_values() -> None:
     assert all(len(set(row)) == 3 for row in places.tolist())
 
 
+@pytest.mark.usefixtures("either_way")
 def test_log_total_of_many() -> None:
-    """Some rows at a time."""
     logits = 3 * torch.randn(7, 2**17)
+    logits[:, 3] = -torch.inf
     torch.testing.assert_close(log_total(logits), logits.logsumexp(-1, keepdim=True))
 
 
+@pytest.mark.usefixtures("either_way")
 def test_log_total(logits: torch.Tensor) -> None:
     torch.testing.assert_close(log_total(logits + 200), (logits + 200).logsumexp(-1, keepdim=True))

@@ -9,7 +9,8 @@ from torch.nn import functional as F
 
 import cutaway
 from cutaway.decoding.generation import Generation, Prompt
-from cutaway.engines import choose, int8, int8_files, int8_layers, kernels, steps
+from cutaway import kernels
+from cutaway.engines import choose, int8, int8_files, int8_layers, steps
 from cutaway.engines.int8 import Quantizer, in_int8
 from cutaway.errors import ConfigError
 from cutaway.loading import load

@@ -4,42 +4,40 @@ import torch
 from torch import Tensor
 
 from cutaway.decoding.generation import Token
+from cutaway.kernels import Kernels, kernels
 
-BLOCK = 64
-NEAR = 2**18  # numbers that fit a processor's own memory, 1 MB of them
-WORTH_BLOCKS = 2048  # numbers in a row; below, torch's own topk is as fast
+MANY = 64  # of which inserting one by one takes longer than torch's own way
 
 
 def top(values_RV: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The k largest values of each row, largest first, and their places: what `topk` gives, several times as fast.
-
-    The k largest lie in the k blocks whose largest are largest. Finding the largest of a block needs no places, so it
-    runs at the speed of memory; places are looked for in those blocks only.
-    """
+    """The k largest values of each row, largest first, and their places: what `topk` gives, many times as fast."""
     R, V = values_RV.shape
-    n_blocks = V // BLOCK
-    if V < WORTH_BLOCKS or n_blocks < 4 * k or values_RV.device.type != "cpu":
-        return values_RV.topk(min(k, V))
-    blocks_RNX = values_RV[:, : n_blocks * BLOCK].view(R, n_blocks, BLOCK)
-    chosen_RK = blocks_RNX.amax(-1).topk(k).indices
-    found_RX = blocks_RNX.gather(1, chosen_RK[..., None].expand(-1, -1, BLOCK)).flatten(1)
-    rest_RX = values_RV[:, n_blocks * BLOCK :]  # less than a block
-    top_RK, places_RK = torch.cat((found_RX, rest_RX), 1).topk(k)
-    block_RK = chosen_RK.gather(1, (places_RK // BLOCK).clamp(max=k - 1))
-    in_rest_RK = n_blocks * BLOCK + places_RK - k * BLOCK
-    return top_RK, torch.where(places_RK < k * BLOCK, block_RK * BLOCK + places_RK % BLOCK, in_rest_RK)
+    k = min(k, V)
+    built = _kernels(values_RV)
+    if built is None or k > MANY:
+        return values_RV.topk(k)
+    values_RV = values_RV.contiguous()
+    top_RK, places_RK = values_RV.new_empty(R, k), values_RV.new_empty(R, k, dtype=torch.int64)
+    built.top(values_RV.data_ptr(), R, V, k, top_RK.data_ptr(), places_RK.data_ptr(), None)
+    return top_RK, places_RK
 
 
 def log_total(logits_RV: Tensor) -> Tensor:
-    """log Σ exp(logits) [R, 1]: what a logit lacks to be a log-probability.
+    """log Σ exp(logits) [R, 1]: what a logit lacks to be a log-probability."""
+    R, V = logits_RV.shape
+    built = _kernels(logits_RV)
+    if built is None:
+        return logits_RV.logsumexp(-1, keepdim=True)
+    logits_RV = logits_RV.contiguous()
+    most_R1, place_R1 = logits_RV.new_empty(R, 1), logits_RV.new_empty(R, 1, dtype=torch.int64)
+    total_R1 = torch.empty_like(most_R1)
+    addresses = most_R1.data_ptr(), place_R1.data_ptr(), total_R1.data_ptr()
+    built.top(logits_RV.data_ptr(), R, V, 1, *addresses)
+    return total_R1
 
-    Half the time of torch's logsumexp or less: some rows at a time, so that the exponentials stay near the processor.
-    """
-    n_rows = max(1, NEAR // logits_RV.shape[1])
-    if n_rows < len(logits_RV) and logits_RV.device.type == "cpu":
-        return torch.cat([log_total(logits_RV[i : i + n_rows]) for i in range(0, len(logits_RV), n_rows)])
-    highest_R1 = logits_RV.amax(-1, keepdim=True)
-    return (logits_RV - highest_R1).exp_().sum(-1, keepdim=True).log_() + highest_R1
+
+def _kernels(values: Tensor) -> Kernels | None:
+    return kernels() if values.device.type == "cpu" and values.dtype == torch.float32 else None
 
 
 class Told:

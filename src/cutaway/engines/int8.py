@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from cutaway.engines.int8_layers import FUSED, Gated, Int8Linear, Int8Vocabulary, Part
-from cutaway.engines.kernels import kernels
+from cutaway.kernels import kernels
 from cutaway.engines.prepare import on_cpu, twin, with_quick_calls
 from cutaway.engines.stacks import with_whole_stacks
 from cutaway.engines.steps import with_quick_steps

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from cutaway.engines.kernels import Linear as Record
-from cutaway.engines.kernels import kernels
+from cutaway.kernels import Linear as Record
+from cutaway.kernels import kernels
 from cutaway.models.heads import Vocabulary
 from cutaway.parts.feedforward import ACTIVATIONS, Activation
 from cutaway.parts.tap import heard

@@ -4,16 +4,17 @@ Who listens, and what the kernels do not know, goes block by block as ever.
 """
 
 import ctypes
+from typing import Any
 
-import torch
 from torch import Tensor
 
-from cutaway.engines import kernels as c
+from cutaway import kernels as c
 from cutaway.engines.int8_layers import FUSED, Gated, Int8Linear
 from cutaway.engines.steps import QuickRotation, axes
 from cutaway.models.network import Network
 from cutaway.parts.attention import Attention, split_heads
 from cutaway.parts.block import Block
+from cutaway.parts.cache import Cache
 from cutaway.parts.feedforward import FeedForward
 from cutaway.parts.masks import Bias
 from cutaway.parts.norms import LayerNorm, RMSNorm
@@ -42,37 +43,32 @@ class WholeStack:
         )  # fmt: skip
         self.blocks = blocks  # the record has its address only
         self.cross = cross is not None
+        self.names = [(f"{i}.self_attention", f"{i}.cross_attention") for i in range(len(blocks))]
+        self.addresses = ctypes.c_void_p * len(blocks)
 
     def __call__(self, x_BTD: Tensor, around: Around) -> Tensor:
         B, T, _ = x_BTD.shape
         cache = around.cache
         n_keys = T + (0 if cache is None else cache.length)
-        if anybody_listens() or (T > 1 and n_keys > LONGEST) or (self.cross and cache is None) or (
-            T > 1 and around.holders is not None
-        ):
+        unknown = (self.cross and cache is None) or (T > 1 and (n_keys > LONGEST or around.holders is not None))
+        if unknown or anybody_listens():
             return self.stack.through_blocks(x_BTD, around)
         x_BTD = x_BTD.contiguous()  # changed in place: nobody else has seen it
         call = c.Call(rows=B, queries=T, past=n_keys - T, serves=around.serves)
-        alive: list[object] = []
+        alive: list[object] = []  # until the kernel is done
         slots: list[KeyValues] = []
         if cache is not None:
-            slots = [cache.slot(f"{i}.self_attention") for i in range(len(self.blocks))]
+            slots = [cache.slot(name) for name, _ in self.names]
             buffers = [slot.reserve(B, self.groups, T, self.width) for slot in slots]
             call.room = buffers[0][0].shape[2]
-            keys, values = (_addresses([pair[i] for pair in buffers]) for i in (0, 1))
-            call.keys, call.values = ctypes.addressof(keys), ctypes.addressof(values)
-            alive += [buffers, keys, values]
-        if self.cross:
-            made = [self._memory(i, around) for i in range(len(self.blocks))]
-            call.memory_keys, call.memory_room = cache.slots["0.cross_attention"].length, made[0][0].shape[2]  # type: ignore[union-attr]
-            memory_k, memory_v = (_addresses([pair[i] for pair in made]) for i in (0, 1))
-            call.memory_k, call.memory_v = ctypes.addressof(memory_k), ctypes.addressof(memory_v)
-            alive += [made, memory_k, memory_v]
-        for name, bias, n in (("bias", around.bias, n_keys), ("memory_bias", around.memory_bias, call.memory_keys)):
-            if bias.dense is not None:
-                dense = self._dense(bias, B // (around.serves if name == "memory_bias" else 1), T, n)
-                setattr(call, name, ctypes.pointer(axes(dense)))
-                alive.append(dense)
+            call.keys, call.values = self._addresses(buffers, alive)
+        if cache is not None and self.cross:
+            made = [self._memory(i, around, cache) for i in range(len(self.blocks))]
+            call.memory_room = made[0][0].shape[2]
+            call.memory_keys = cache.slots[self.names[0][1]].length
+            call.memory_k, call.memory_v = self._addresses(made, alive)
+            call.memory_bias = self._bias(around.memory_bias, B // around.serves, T, call.memory_keys, alive)
+        call.bias = self._bias(around.bias, B, T, n_keys, alive)
         if around.holders is not None:
             call.holders = around.holders.data_ptr()
         if around.rotation is not None:
@@ -84,27 +80,32 @@ class WholeStack:
             slot.length = n_keys
         return x_BTD
 
-    def _memory(self, i: int, around: Around) -> tuple[Tensor, Tensor]:
+    def _addresses(self, pairs: list[tuple[Tensor, Tensor]], alive: list[object]) -> tuple[int, int]:
+        """Where the addresses of the keys are, and those of the values."""
+        keys = self.addresses(*(k.data_ptr() for k, _ in pairs))
+        values = self.addresses(*(v.data_ptr() for _, v in pairs))
+        alive += keys, values
+        return ctypes.addressof(keys), ctypes.addressof(values)
+
+    def _memory(self, i: int, around: Around, cache: Cache) -> tuple[Tensor, Tensor]:
         """The keys and values of the memory, made once."""
-        assert around.cache is not None
-        assert around.memory_BSD is not None
-        slot = around.cache.slot(f"{i}.cross_attention", grows=False)
+        slot = cache.slot(self.names[i][1], grows=False)
         if slot.keys is None or slot.values is None:
             attention: Attention = self.stack.blocks[i].cross_attention  # type: ignore[assignment]
+            assert around.memory_BSD is not None
             k, v = (split_heads(each(around.memory_BSD), self.groups) for each in (attention.k, attention.v))
             slot.append(k, v)
         assert slot.keys is not None
         assert slot.values is not None
         return slot.keys, slot.values
 
-    def _dense(self, bias: Bias, n_rows: int, T: int, n_keys: int) -> Tensor:
-        assert bias.dense is not None
+    def _bias(self, bias: Bias, n_rows: int, T: int, n_keys: int, alive: list[object]) -> Any:
+        if bias.dense is None:
+            return None
         dense = bias.dense.expand(n_rows, self.heads, T, n_keys)
-        return dense if dense.stride(3) == 1 else dense.contiguous()
-
-
-def _addresses(tensors: list[Tensor]) -> ctypes.Array[ctypes.c_void_p]:
-    return (ctypes.c_void_p * len(tensors))(*(each.data_ptr() for each in tensors))
+        dense = dense if dense.stride(3) == 1 else dense.contiguous()
+        alive.append(dense)
+        return ctypes.pointer(axes(dense))
 
 
 def _norm(norm: LayerNorm | RMSNorm | None) -> c.Norm:

@@ -7,8 +7,8 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from cutaway.engines.kernels import Axes, Kernels, Norm, Sizes, kernels
-from cutaway.engines.kernels import Rotation as Turn
+from cutaway.kernels import Axes, Kernels, Norm, Sizes, kernels
+from cutaway.kernels import Rotation as Turn
 from cutaway.models.network import Network
 from cutaway.parts.attention import Attention, fused
 from cutaway.parts.masks import Bias

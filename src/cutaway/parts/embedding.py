@@ -9,7 +9,7 @@ from cutaway.checks import Count, Size, check, check_arguments, named
 from cutaway.errors import ConfigError, InputError
 from cutaway.parts.dropout import Dropout
 from cutaway.parts.norms import NormKind, norm
-from cutaway.parts.positions import LearnedPositions, sinusoidal
+from cutaway.parts.positions import Layout, LearnedPositions, sinusoids
 from cutaway.parts.table import Table
 from cutaway.parts.tap import Tap
 
@@ -98,11 +98,8 @@ class Embedding(nn.Module):
             return self.positions(positions)
         if self.kind not in ("sinusoidal", "sinusoidal_halves"):
             return None
-        layout: Literal["interleaved", "halves"] = "interleaved" if self.kind == "sinusoidal" else "halves"
-        if positions.dim() == 1:
-            return sinusoidal(positions, x_BTD.shape[-1], layout=layout, dtype=x_BTD.dtype)
-        every = torch.arange(n_tokens, device=x_BTD.device)  # rows share the table: far fewer sines than B · T · D
-        return sinusoidal(every, x_BTD.shape[-1], layout=layout, dtype=x_BTD.dtype)[positions]
+        layout: Layout = "interleaved" if self.kind == "sinusoidal" else "halves"
+        return sinusoids(n_tokens, x_BTD.shape[-1], layout, x_BTD.dtype, x_BTD.device)[positions]
 
 
 class PatchEmbedding(nn.Module):

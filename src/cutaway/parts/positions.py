@@ -5,6 +5,7 @@ A position counts from 0 in the real sequence, not in the padded buffer.
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 import torch
@@ -47,6 +48,22 @@ def sinusoidal(
     pair = (angle.sin(), angle.cos())
     both = torch.stack(pair, dim=-1).flatten(-2) if layout == "interleaved" else torch.cat(pair, dim=-1)
     return both.to(dtype)
+
+
+def sinusoids(
+    n_positions: int, d_model: int, layout: Layout, dtype: torch.dtype, device: torch.device
+) -> Tensor:  # fmt: skip
+    """`sinusoidal` of the positions from 0 on, at least so many [P, D]: the table that all rows and steps share."""
+    whole = 1 << max(8, (n_positions - 1).bit_length())  # few different tables, so that they can be kept
+    if torch.compiler.is_compiling():
+        return sinusoidal(torch.arange(n_positions, device=device), d_model, layout=layout, dtype=dtype)
+    return _kept_sinusoids(whole, d_model, layout, dtype, device)
+
+
+@lru_cache(maxsize=8)
+def _kept_sinusoids(n: int, d_model: int, layout: Layout, dtype: torch.dtype, device: torch.device) -> Tensor:
+    with torch.inference_mode(False):  # so that training may use it too
+        return sinusoidal(torch.arange(n, device=device), d_model, layout=layout, dtype=dtype)
 
 
 class LearnedPositions(Table):

@@ -41,10 +41,12 @@ class KeyValues:
         return self.keys[: self.rows, :, :length], self.values[: self.rows, :, :length]
 
     def reserve(self, n_rows: int, n_groups: int, n_new: int, width: int) -> tuple[Tensor, Tensor]:
-        """The buffers [B or more, G, S or more, K], with room for `n_new` tokens after the last; who asks writes them."""
-        self.rows = n_rows
-        self.keys = self._with_room(self.keys, n_rows, n_groups, self.length + n_new, width, torch.float32, None)
-        self.values = self._with_room(self.values, n_rows, n_groups, self.length + n_new, width, torch.float32, None)
+        """The buffers [B or more, G, S or more, K] in float32, with room for `n_new` tokens after the last, which who
+        asks then writes."""
+        self.rows, length = n_rows, self.length + n_new
+        if self.keys is None or self.values is None or length > self.keys.shape[2] or not torch.is_inference_mode_enabled():
+            self.keys = self._with_room(self.keys, n_rows, n_groups, length, width, torch.float32, None)
+            self.values = self._with_room(self.values, n_rows, n_groups, length, width, torch.float32, None)
         return self.keys, self.values
 
     def _with_room(

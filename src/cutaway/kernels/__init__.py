@@ -1,4 +1,4 @@
-"""The C files of c/ as Python functions: built once by the machine's own C compiler, kept in the user's cache."""
+"""The C files of this folder as Python functions: built once by the machine's own C compiler, kept in the user's cache."""
 
 import ctypes
 import hashlib
@@ -19,7 +19,7 @@ import torch
 
 from cutaway.files import cache_folder
 
-SOURCES = sorted((Path(__file__).parent / "c").glob("*.[ch]"))
+SOURCES = sorted(Path(__file__).parent.glob("*.[ch]"))
 FLAGS = (
     "-O3", "-march=native", "-mprefer-vector-width=512", "-shared", "-fPIC",
     # What lets loops become vectors. Not -ffast-math, which gcc links with code that makes the whole process lose its
@@ -93,6 +93,7 @@ _SIGNATURES: dict[str, tuple[tuple[Any, ...], Any]] = {
     "attend": ((_to(Axes), _to(Axes), _to(Axes), _to(Axes), _P, _P, _to(Sizes), ctypes.c_float), None),
     "norm": ((_to(Norm), _P, _N, _N, _P), None),
     "turn": ((_to(Rotation), _to(Axes), _to(Axes), _to(Sizes)), None),
+    "top": ((_P, _N, _N, _N, _P, _P, _P), None),
     "run_stack": ((_to(Stack), _to(Call), _P), _N),
     "tile_columns": ((), _N),
     "largest_pair": ((), _N),
@@ -101,13 +102,14 @@ _SIGNATURES: dict[str, tuple[tuple[Any, ...], Any]] = {
 
 @dataclass(frozen=True)
 class Kernels:
-    """The functions of c/."""
+    """The functions of this folder's C files."""
 
     linear: Callable[..., None]
     linear_room: Callable[[int, int], int]
     attend: Callable[..., None]
     norm: Callable[..., None]
     turn: Callable[..., None]
+    top: Callable[..., None]
     run_stack: Callable[..., int]
     tile: int
     """How `linear` wants a weight packed: columns of a tile. 0: the processor has no instruction for it, and `linear`

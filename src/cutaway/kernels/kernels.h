@@ -50,6 +50,10 @@ typedef struct {
 void norm(const Norm *norm, const float *x, int64_t rows, int64_t n, float *y);
 void turn(const Rotation *rotation, const Axes *x, const Axes *y, const Sizes *sizes);
 
+/* top.c */
+
+void top(const float *x, int64_t rows, int64_t n, int64_t k, float *values, int64_t *ids, float *totals);
+
 /* e^x = 2^n · e^r with n = round(x / ln 2): a polynomial for e^r, and n goes straight into the exponent's bits */
 static inline float exponential(float x) {
     x = x < -87.0f ? -87.0f : x > 88.0f ? 88.0f : x;
