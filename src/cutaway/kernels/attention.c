@@ -87,20 +87,78 @@ static void attend_many(const float *q, int64_t of_q, const float *k, int64_t of
     }
 }
 
-/* One query (the newest token): nothing to share, so keys and values are read where they are. Token s is in the row
- * holders[s], or all are in the given row. */
-static void attend_one(const float *q, const float *k, const Axes *of_k, const float *v, const Axes *of_v,
-                       const int64_t *holders, int64_t row, const float *bias, float *y, int64_t S, int64_t K,
-                       float scale, float *weights) {
-    for (int64_t s = 0; s < S; s++)
-        weights[s] = dot(q, k + (holders ? holders[s] : row) * of_k->row + s * of_k->token, K) * scale;
-    if (bias)
-        for (int64_t s = 0; s < S; s++) weights[s] += bias[s];
-    softmax(weights, S);
-    for (int64_t i = 0; i < K; i++) y[i] = 0.0f;
+/* Where the key (or value) of each token is: token s is in the row holders[s], or all are in the given row. */
+typedef struct {
+    const float *at;
+    int64_t of_row, of_token, row;
+    const int64_t *holders;
+} Tokens;
+
+static inline const float *token(const Tokens *tokens, int64_t s) {
+    return tokens->at + (tokens->holders ? tokens->holders[s] : tokens->row) * tokens->of_row + s * tokens->of_token;
+}
+
+typedef float eight __attribute__((vector_size(32)));
+typedef float four __attribute__((vector_size(16)));
+
+static inline eight eight_at(const float *x) {
+    eight value;
+    memcpy(&value, x, sizeof value);
+    return value;
+}
+
+/* The sum of each of four vectors. */
+static inline four sums(eight a, eight b, eight c, eight d) {
+    const eight ab = __builtin_shufflevector(a, b, 0, 8, 2, 10, 4, 12, 6, 14) + __builtin_shufflevector(a, b, 1, 9, 3, 11, 5, 13, 7, 15);
+    const eight cd = __builtin_shufflevector(c, d, 0, 8, 2, 10, 4, 12, 6, 14) + __builtin_shufflevector(c, d, 1, 9, 3, 11, 5, 13, 7, 15);
+    const eight all = __builtin_shufflevector(ab, cd, 0, 1, 8, 9, 4, 5, 12, 13) + __builtin_shufflevector(ab, cd, 2, 3, 10, 11, 6, 7, 14, 15);
+    return __builtin_shufflevector(all, all, 0, 1, 2, 3) + __builtin_shufflevector(all, all, 4, 5, 6, 7);
+}
+
+/* q kᵀ of one query, four keys at a time, and Σ weight · value: for heads of E eights */
+static inline __attribute__((always_inline)) void scores_of(const int E, const float *q, const Tokens *k, int64_t S, float *scores) {
+    for (int64_t s = 0; s < S; s += 4) {
+        eight found[4];
+        for (int i = 0; i < 4; i++) {
+            const float *key = token(k, s + i < S ? s + i : S - 1);
+            found[i] = eight_at(q) * eight_at(key);
+            for (int e = 1; e < E; e++) found[i] += eight_at(q + 8 * e) * eight_at(key + 8 * e);
+        }
+        const four sum = sums(found[0], found[1], found[2], found[3]);
+        memcpy(scores + s, &sum, sizeof sum);
+    }
+}
+
+static inline __attribute__((always_inline)) void values_of(const int E, const float *weights, const Tokens *v, int64_t S, float *y) {
+    eight sum[8] = {{0}};
     for (int64_t s = 0; s < S; s++) {
-        const float *value = v + (holders ? holders[s] : row) * of_v->row + s * of_v->token;
-        for (int64_t i = 0; i < K; i++) y[i] += weights[s] * value[i];
+        const float *value = token(v, s);
+        for (int e = 0; e < E; e++) sum[e] += weights[s] * eight_at(value + 8 * e);
+    }
+    memcpy(y, sum, 32 * E);
+}
+
+/* One query (the newest token): nothing to share, so keys and values are read where they are. */
+static void attend_one(const float *q, const Tokens *k, const Tokens *v, const float *bias, float *y, int64_t S, int64_t K,
+                       float scale, float *weights) {
+    switch (K) {
+    case 32: scores_of(4, q, k, S, weights); break;
+    case 64: scores_of(8, q, k, S, weights); break;
+    case 128: scores_of(16, q, k, S, weights); break;
+    default:
+        for (int64_t s = 0; s < S; s++) weights[s] = dot(q, token(k, s), K);
+    }
+    for (int64_t s = 0; s < S; s++) weights[s] = weights[s] * scale + (bias ? bias[s] : 0.0f);
+    softmax(weights, S);
+    switch (K) {
+    case 32: values_of(4, weights, v, S, y); break;
+    case 64: values_of(8, weights, v, S, y); break;
+    default:
+        for (int64_t i = 0; i < K; i++) y[i] = 0.0f;
+        for (int64_t s = 0; s < S; s++) {
+            const float *value = token(v, s);
+            for (int64_t i = 0; i < K; i++) y[i] += weights[s] * value[i];
+        }
     }
 }
 
@@ -128,10 +186,11 @@ void attend(const Axes *q, const Axes *k, const Axes *v, const Axes *bias, const
                 const float *keys = k->at + g * k->head, *values = v->at + g * v->head;
                 const float *added = bias ? bias->at + row * bias->row + h * bias->head : 0;
                 float *to = y + (b * T * H + h) * K;
-                if (T == 1)
-                    attend_one(queries, keys, k, values, v, holders ? holders + b * S : 0, row, added, to, S, K, scale,
-                               room);
-                else
+                if (T == 1) {
+                    const int64_t *in = holders ? holders + b * S : 0;
+                    const Tokens of_k = {keys, k->row, k->token, row, in}, of_v = {values, v->row, v->token, row, in};
+                    attend_one(queries, &of_k, &of_v, added, to, S, K, scale, room);
+                } else
                     attend_many(queries, q->token, keys + row * k->row, k->token, values + row * v->row, v->token, added,
                                 bias ? bias->token : 0, to, H * K, T, S, K, scale, room);
             }

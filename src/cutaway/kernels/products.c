@@ -212,7 +212,7 @@ void linear(const Linear *layer, const float *x, int64_t rows, float *y, void *r
     float *row_scales = (float *)room, *lows = row_scales + rows;
     uint8_t *q = (uint8_t *)(lows + rows);
     const int64_t fit = NEAR / width / ROWS * ROWS, some = fit > ROWS ? fit : ROWS;
-#pragma omp parallel if (rows * n > MANY || layer->n_out * n > MANY)
+#pragma omp parallel if (rows * n * layer->n_out > 8 * MANY)
     {
 #pragma omp for
         for (int64_t row = 0; row < rows; row += ROWS)
