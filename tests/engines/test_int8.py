@@ -8,19 +8,22 @@ from torch import nn
 from torch.nn import functional as F
 
 import cutaway
-from cutaway.decoding.generation import Generation, Prompt
 from cutaway import kernels
+from cutaway.decoding.generation import Generation, Prompt
+from cutaway.decoding.search import write
 from cutaway.engines import choose, int8, int8_files, int8_layers, steps
 from cutaway.engines.int8 import Quantizer, in_int8
 from cutaway.errors import ConfigError
 from cutaway.loading import load
 from cutaway.model import Model
+from cutaway.models.config import TransformerConfig
 from cutaway.models.usage import Usage
 from cutaway.parts.attention import fused
 from cutaway.parts.feedforward import ACTIVATIONS
 from cutaway.parts.masks import Bias
 from cutaway.parts.norms import RMSNorm
 from cutaway.parts.positions import rotary
+from cutaway.parts.stack import Stack
 from tests.contract.test_promises import noisy
 from tests.families import FAMILIES, example_inputs, shrunk
 
@@ -280,3 +283,57 @@ def test_weights_of_another_dtype_are_widened(dtype: torch.dtype) -> None:
         assert read.dtype == torch.float32
         assert torch.equal(read, expected)
     assert next(network.parameters()).dtype == dtype
+
+
+# All blocks in one call
+
+TRANSFORMERS = [name for name in FAMILIES if isinstance(shrunk(name), TransformerConfig)]
+
+
+@needs_products
+@pytest.mark.parametrize("name", TRANSFORMERS)
+def test_a_stack_in_one_call_is_the_stack_block_by_block(name: str) -> None:
+    """The whole pass over several tokens, padded and not."""
+    quick, inputs = in_int8(noisy(shrunk(name)).eval()), example_inputs(shrunk(name))
+    whole = [module for module in quick.modules() if isinstance(module, Stack) and module.fused is not None]
+    assert len(whole) == quick.has_encoder + quick.has_decoder
+    with torch.inference_mode():
+        at_once = quick(*inputs.args, **inputs.options)
+        for stack in whole:
+            stack.fused = None
+        one_by_one = quick(*inputs.args, **inputs.options)
+    real = torch.isfinite(at_once)
+    # Norms and softmax add in another order, which moves a number to the next of its 255 steps at times.
+    assert F.cosine_similarity(at_once[real], one_by_one[real], dim=0) > 0.9999
+
+
+@needs_products
+@pytest.mark.parametrize("name", [name for name in TRANSFORMERS if shrunk(name).decoder is not None])
+@pytest.mark.parametrize("beams", [1, 3])
+def test_a_search_in_one_call_is_the_search_block_by_block(name: str, beams: int) -> None:
+    """Cached steps: prompts of unlike length, rows that join and leave, beams that share a memory and hold each other's
+    keys. The scores of the tokens are as close as 8 bits allow."""
+    network = noisy(shrunk(name)).eval()
+    usage = Usage(start=1, end=(2,))
+    generator = torch.Generator().manual_seed(3)
+    prompts = [
+        Prompt(tuple(torch.randint(3, 10, (n,), generator=generator).tolist())) for n in (4, 7, 2, 5, 3, 6, 1, 2)
+    ]  # fmt: skip
+    options = Generation(beams=beams, max_new_tokens=7, batch_tokens=40)
+    quick = in_int8(network)
+    texts = []
+    for at_once in (True, False):
+        if not at_once:
+            for module in quick.modules():
+                if isinstance(module, Stack):
+                    module.fused = None
+        texts.append([best for best, *_ in write(quick, prompts, options, usage)])
+    same = [a.ids == b.ids for a, b in zip(*texts, strict=True)]
+    assert sum(same) >= 6
+    differences = [
+        abs(x.logprob - y.logprob)
+        for a, b, equal in zip(*texts, same, strict=True) if equal
+        for x, y in zip(a.tokens, b.tokens, strict=True)
+    ]  # fmt: skip
+    # A number that falls on the next of its 255 steps moves a log-probability by a hundredth or so.
+    assert sum(differences) / len(differences) < 0.05

@@ -7,11 +7,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from cutaway.engines.int8_layers import FUSED, Gated, Int8Linear, Int8Vocabulary, Part
-from cutaway.kernels import kernels
 from cutaway.engines.prepare import on_cpu, twin, with_quick_calls
 from cutaway.engines.stacks import with_whole_stacks
 from cutaway.engines.steps import with_quick_steps
 from cutaway.errors import ConfigError
+from cutaway.kernels import kernels
 from cutaway.models.heads import Vocabulary
 from cutaway.models.network import Network
 from cutaway.parts.attention import Attention
@@ -29,7 +29,7 @@ def quantized(weight_ED: Tensor) -> tuple[Tensor, Tensor]:
     wide = weight_ED.detach().float()
     scales_E = wide.abs().amax(-1) / 127
     if neighbours_limited():
-        pairs = F.pad(wide, (0, wide.shape[1] % 2)).unflatten(1, (-1, 2))
+        pairs = F.pad(wide, (0, wide.shape[1] % 2)).view(len(wide), -1, 2)
         together_E = torch.maximum(pairs.clamp(min=0).sum(-1).amax(-1), -pairs.clamp(max=0).sum(-1).amin(-1))
         scales_E = together_E / 127  # two of them, rounded, are 128 at most
     scales_E = scales_E.clamp(min=SMALLEST / 127)

@@ -1,8 +1,8 @@
 """Layers in 8 bits: a quarter of the memory, two to four times the products a second.
 
-Activations are quantised when they come, each token from its smallest number to its largest (what comes out of a ReLU or
-GELU is hardly ever below zero: half of the steps would be lost on it). Sums are exact integers, so a token's product
-does not depend on its neighbours in the batch.
+Activations are quantised when they come, each token from its smallest number to its largest (what comes out of a ReLU
+or GELU is hardly ever below zero: half of the steps would be lost on it). Sums are exact integers, so a token's
+product does not depend on its neighbours in the batch.
 """
 
 import copy
@@ -22,6 +22,8 @@ from cutaway.parts.tap import heard
 _NUMBERED: tuple[Activation, ...] = ("relu", "gelu", "gelu_tanh", "silu")
 FUSED = {ACTIVATIONS[name]: number for number, name in enumerate(_NUMBERED, start=1)}
 """The activations of kernels.h, and their numbers there."""
+
+
 class Int8Linear(nn.Module):
     """activation(x Wᵀ + b), with W and x in 8 bits. x [..., D] -> [..., E]"""
 

@@ -53,7 +53,7 @@ class WholeStack:
         unknown = (self.cross and cache is None) or (T > 1 and (n_keys > LONGEST or around.holders is not None))
         if unknown or anybody_listens():
             return self.stack.through_blocks(x_BTD, around)
-        x_BTD = x_BTD.contiguous()  # changed in place: nobody else has seen it
+        x_BTD = x_BTD.detach().contiguous()  # changed in place: nobody else has seen it
         call = c.Call(rows=B, queries=T, past=n_keys - T, serves=around.serves)
         alive: list[object] = []  # until the kernel is done
         slots: list[KeyValues] = []
@@ -92,8 +92,8 @@ class WholeStack:
         slot = cache.slot(self.names[i][1], grows=False)
         if slot.keys is None or slot.values is None:
             attention: Attention = self.stack.blocks[i].cross_attention  # type: ignore[assignment]
-            assert around.memory_BSD is not None
-            k, v = (split_heads(each(around.memory_BSD), self.groups) for each in (attention.k, attention.v))
+            assert around.memory is not None
+            k, v = (split_heads(each(around.memory), self.groups) for each in (attention.k, attention.v))
             slot.append(k, v)
         assert slot.keys is not None
         assert slot.values is not None

@@ -1,5 +1,5 @@
-"""Parts of a network by our own kernels, in one call where torch takes several: attention over short sequences, RMS norm,
-rotation. All in float32, for networks that only run (see prepare.py), on machines that could build the kernels."""
+"""Parts of a network by our own kernels, in one call where torch takes several: attention over short sequences, RMS
+norm, rotation. All in float32, for networks that only run (see prepare.py), where the kernels could be built."""
 
 from collections.abc import Callable
 from functools import partial

@@ -1,4 +1,4 @@
-"""The C files of this folder as Python functions: built once by the machine's own C compiler, kept in the user's cache."""
+"""The C files of this folder as functions: built once by the machine's own compiler, kept in the user's cache."""
 
 import ctypes
 import hashlib
@@ -61,8 +61,8 @@ class Rotation(_Record):
 
 class Block(_Record):
     _fields_ = (
-        ("joined", Linear), ("out", Linear), ("cross_q", Linear), ("cross_out", Linear), ("up", Linear), ("down", Linear),
-        ("self_norm", Norm), ("cross_norm", Norm), ("feedforward_norm", Norm),
+        ("joined", Linear), ("out", Linear), ("cross_q", Linear), ("cross_out", Linear), ("up", Linear),
+        ("down", Linear), ("self_norm", Norm), ("cross_norm", Norm), ("feedforward_norm", Norm),
     )  # fmt: skip
 
 

@@ -44,13 +44,25 @@ class KeyValues:
         """The buffers [B or more, G, S or more, K] in float32, with room for `n_new` tokens after the last, which who
         asks then writes."""
         self.rows, length = n_rows, self.length + n_new
-        if self.keys is None or self.values is None or length > self.keys.shape[2] or not torch.is_inference_mode_enabled():
+        if (
+            self.keys is None
+            or self.values is None
+            or length > self.keys.shape[2]
+            or not torch.is_inference_mode_enabled()
+        ):
             self.keys = self._with_room(self.keys, n_rows, n_groups, length, width, torch.float32, None)
             self.values = self._with_room(self.values, n_rows, n_groups, length, width, torch.float32, None)
         return self.keys, self.values
 
     def _with_room(
-        self, buffer: Tensor | None, B: int, G: int, length: int, K: int, dtype: torch.dtype, device: torch.device | None
+        self,
+        buffer: Tensor | None,
+        B: int,
+        G: int,
+        length: int,
+        K: int,
+        dtype: torch.dtype,
+        device: torch.device | None,
     ) -> Tensor:
         if buffer is None or length > buffer.shape[2]:
             room = max(length, self.capacity) if buffer is None else max(length, 2 * buffer.shape[2])

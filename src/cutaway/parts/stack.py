@@ -18,7 +18,7 @@ from cutaway.parts.positions import RelativeBias, Rotation
 class Around:
     """What all blocks of a stack share in one pass; `Block.forward` says what each is."""
 
-    memory_BSD: Tensor | None
+    memory: Tensor | None  # [B, S, D]
     bias: Bias
     memory_bias: Bias
     rotation: Rotation | None
@@ -106,7 +106,7 @@ class Stack(nn.Module):
         """Block by block, and the last norm."""
         for i, block in enumerate(self.blocks):
             x_BTD = block(
-                x_BTD, around.memory_BSD, bias=around.bias, memory_bias=around.memory_bias, rotation=around.rotation,
+                x_BTD, around.memory, bias=around.bias, memory_bias=around.memory_bias, rotation=around.rotation,
                 cache=around.cache, name=str(i), serves=around.serves, holders=around.holders,
             )  # fmt: skip
         return x_BTD if self.final_norm is None else self.final_norm(x_BTD)
