@@ -217,6 +217,14 @@ def test_whole_network_in_bfloat16_agrees(name: str) -> None:
     assert (rounded.float() - exact).norm() < 0.05 * exact.norm()
 
 
+def in_own_memory(network: Network) -> Network:
+    """Weights copied from where their file is mapped: there one may begin anywhere, and on some processors the BLAS adds
+    in another order then, which moves the last bit of a result (seen on an EPYC without AVX-512)."""
+    for weight in network.parameters():
+        weight.data = weight.data.clone()
+    return network
+
+
 @pytest.mark.parametrize("name", FAMILIES)
 def test_save_and_load_are_exact(name: str, tmp_path: Path) -> None:
     network, inputs = noisy(shrunk(name)), example_inputs(shrunk(name))
@@ -226,10 +234,10 @@ def test_save_and_load_are_exact(name: str, tmp_path: Path) -> None:
     assert list(dict(loaded.named_parameters())) == list(dict(network.named_parameters()))
     for (parameter, mine), theirs in zip(network.named_parameters(), loaded.parameters(), strict=True):
         assert torch.equal(mine, theirs), parameter
-    assert torch.equal(run(loaded, inputs), run(network, inputs))
+    assert torch.equal(run(in_own_memory(loaded), inputs), run(network, inputs))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model"], "nothing left behind"
     checkpoints.save(loaded, tmp_path / "model")  # a saved model may be saved over
-    assert torch.equal(run(checkpoints.load(tmp_path / "model"), inputs), run(network, inputs))
+    assert torch.equal(run(in_own_memory(checkpoints.load(tmp_path / "model")), inputs), run(network, inputs))
 
 
 @pytest.mark.parametrize("name", ["transformer-tiny", "t5-small", "gpt2"])
