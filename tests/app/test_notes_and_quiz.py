@@ -332,9 +332,7 @@ def test_positions_make_the_difference_in_the_demonstration() -> None:
 
 def test_the_demonstration_of_positions_changes_positions_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """With sinusoids that are 0 the two halves are the same: the words have one vector each."""
-    monkeypatch.setattr(
-        "cutaway.parts.embedding.sinusoidal", lambda positions, d, **_: torch.zeros(*positions.shape, d)
-    )
+    monkeypatch.setattr("cutaway.parts.embedding.sinusoids", lambda n_positions, d, *_: torch.zeros(n_positions, d))
     lines = quiz.demonstrate(2)
     assert lines[1:4] == lines[5:8]
 

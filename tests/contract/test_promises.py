@@ -218,8 +218,8 @@ def test_whole_network_in_bfloat16_agrees(name: str) -> None:
 
 
 def in_own_memory(network: Network) -> Network:
-    """Weights copied from where their file is mapped: there one may begin anywhere, and on some processors the BLAS adds
-    in another order then, which moves the last bit of a result (seen on an EPYC without AVX-512)."""
+    """Weights copied from where their file is mapped: there one may begin anywhere, and on some processors the BLAS
+    adds in another order then, which moves the last bit of a result (seen on an EPYC without AVX-512)."""
     for weight in network.parameters():
         weight.data = weight.data.clone()
     return network

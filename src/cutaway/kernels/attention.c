@@ -109,14 +109,16 @@ static inline eight eight_at(const float *x) {
 
 /* The sum of each of four vectors. */
 static inline four sums(eight a, eight b, eight c, eight d) {
-    const eight ab = __builtin_shufflevector(a, b, 0, 8, 2, 10, 4, 12, 6, 14) + __builtin_shufflevector(a, b, 1, 9, 3, 11, 5, 13, 7, 15);
-    const eight cd = __builtin_shufflevector(c, d, 0, 8, 2, 10, 4, 12, 6, 14) + __builtin_shufflevector(c, d, 1, 9, 3, 11, 5, 13, 7, 15);
-    const eight all = __builtin_shufflevector(ab, cd, 0, 1, 8, 9, 4, 5, 12, 13) + __builtin_shufflevector(ab, cd, 2, 3, 10, 11, 6, 7, 14, 15);
-    return __builtin_shufflevector(all, all, 0, 1, 2, 3) + __builtin_shufflevector(all, all, 4, 5, 6, 7);
+#define SHUFFLED __builtin_shufflevector
+    const eight ab = SHUFFLED(a, b, 0, 8, 2, 10, 4, 12, 6, 14) + SHUFFLED(a, b, 1, 9, 3, 11, 5, 13, 7, 15);
+    const eight cd = SHUFFLED(c, d, 0, 8, 2, 10, 4, 12, 6, 14) + SHUFFLED(c, d, 1, 9, 3, 11, 5, 13, 7, 15);
+    const eight all = SHUFFLED(ab, cd, 0, 1, 8, 9, 4, 5, 12, 13) + SHUFFLED(ab, cd, 2, 3, 10, 11, 6, 7, 14, 15);
+    return SHUFFLED(all, all, 0, 1, 2, 3) + SHUFFLED(all, all, 4, 5, 6, 7);
 }
 
-/* q kᵀ of one query, four keys at a time, and Σ weight · value: for heads of E eights */
-static inline __attribute__((always_inline)) void scores_of(const int E, const float *q, const Tokens *k, int64_t S, float *scores) {
+/* q kᵀ of one query, four keys at a time: for a head of E eights */
+static inline __attribute__((always_inline)) void scores_of(const int E, const float *q, const Tokens *k, int64_t S,
+                                                            float *scores) {
     for (int64_t s = 0; s < S; s += 4) {
         eight found[4];
         for (int i = 0; i < 4; i++) {
@@ -129,7 +131,9 @@ static inline __attribute__((always_inline)) void scores_of(const int E, const f
     }
 }
 
-static inline __attribute__((always_inline)) void values_of(const int E, const float *weights, const Tokens *v, int64_t S, float *y) {
+/* Σ weight · value */
+static inline __attribute__((always_inline)) void values_of(const int E, const float *weights, const Tokens *v, int64_t S,
+                                                            float *y) {
     eight sum[8] = {{0}};
     for (int64_t s = 0; s < S; s++) {
         const float *value = token(v, s);

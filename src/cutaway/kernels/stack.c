@@ -123,7 +123,8 @@ static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 /* x [rows, queries, width] goes through all blocks, in place. Gives 0, or 1 if there was no memory for it. */
 int64_t run_stack(const Stack *stack, const Call *call, float *x) {
     const int64_t N = call->rows * call->queries, D = stack->width, E = stack->heads * stack->d_head;
-    const int64_t n_ff = stack->d_ff * (stack->gate ? 3 : 1), n_wide = most((stack->heads + 2 * stack->kv_heads) * stack->d_head, n_ff);
+    const int64_t n_qkv = (stack->heads + 2 * stack->kv_heads) * stack->d_head;
+    const int64_t n_wide = most(n_qkv, stack->d_ff * (stack->gate ? 3 : 1));
     const int64_t n_quantized = linear_room(most(most(D, E), stack->d_ff), N);
     float *all = malloc(4 * N * (2 * D + E + n_wide) + n_quantized);
     if (!all) return 1;
