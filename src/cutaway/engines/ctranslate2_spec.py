@@ -117,8 +117,8 @@ def names(stack: StackConfig) -> list[str]:
 def library(module: str = "") -> Any:
     """CTranslate2, or a module of it, imported when it is used first.
 
-    On processors that do not multiply bytes in one instruction it must use MKL: the other of its backends, its choice on
-    AMD's, then cuts off sums that do not fit 16 bits (seen: log-probabilities of a T5 off by 4).
+    On processors that do not multiply bytes in one instruction it must use MKL: the other of its backends, its choice
+    on AMD's, then cuts off sums that do not fit 16 bits (seen: log-probabilities of a T5 off by 4).
     """
     if not torch.cpu.get_capabilities().get("avx512_vnni"):
         os.environ.setdefault("CT2_USE_MKL", "1")

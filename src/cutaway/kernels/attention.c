@@ -5,8 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WIDE 16    /* numbers of a vector; keys, values and weights are kept in whole ones */
-#define TOGETHER 4 /* queries that read them at once */
+/* WIDE numbers are a vector, in whole ones of which keys, values and weights are kept; TOGETHER queries read them at once */
+#ifdef __AVX512F__
+#define WIDE 16
+#else
+#define WIDE 8 /* gcc makes poor code of vectors that are wider than the processor's */
+#endif
+#define TOGETHER 8
 #define HIDDEN -3e38f /* less than any score; -ffinite-math-only knows no infinity */
 #define PADDED(n) (((n) + WIDE - 1) / WIDE * WIDE)
 typedef float vector __attribute__((vector_size(4 * WIDE)));
@@ -35,17 +40,25 @@ static void softmax(float *x, int64_t n) {
 /* y[r] = Σ_i a[r][i] · b[i] for R rows, where b is a column of vectors `step` apart */
 static inline __attribute__((always_inline)) void weighted(const int R, const float *a, int64_t of_a, const vector *b,
                                                            int64_t step, int64_t n, vector y[TOGETHER]) {
-    for (int r = 0; r < R; r++) y[r] = (vector){0};
+    vector sum[TOGETHER];
+    UNROLLED for (int r = 0; r < R; r++) sum[r] = (vector){0};
     for (int64_t i = 0; i < n; i++)
-        for (int r = 0; r < R; r++) y[r] += a[r * of_a + i] * b[i * step];
+        UNROLLED for (int r = 0; r < R; r++) sum[r] += a[r * of_a + i] * b[i * step];
+    UNROLLED for (int r = 0; r < R; r++) y[r] = sum[r];
 }
 
 static inline void weighted_rows(int64_t R, const float *a, int64_t of_a, const vector *b, int64_t step, int64_t n,
                                  vector y[TOGETHER]) {
-    if (R >= 4) weighted(4, a, of_a, b, step, n, y);
-    else if (R == 3) weighted(3, a, of_a, b, step, n, y);
-    else if (R == 2) weighted(2, a, of_a, b, step, n, y);
-    else weighted(1, a, of_a, b, step, n, y);
+    switch (R) {
+    case 1: weighted(1, a, of_a, b, step, n, y); break;
+    case 2: weighted(2, a, of_a, b, step, n, y); break;
+    case 3: weighted(3, a, of_a, b, step, n, y); break;
+    case 4: weighted(4, a, of_a, b, step, n, y); break;
+    case 5: weighted(5, a, of_a, b, step, n, y); break;
+    case 6: weighted(6, a, of_a, b, step, n, y); break;
+    case 7: weighted(7, a, of_a, b, step, n, y); break;
+    default: weighted(8, a, of_a, b, step, n, y);
+    }
 }
 
 /* All T queries of one head over S keys of width K. `room` holds the keys transposed, the values, and the weights. */
@@ -181,7 +194,7 @@ void attend(const Axes *q, const Axes *k, const Axes *v, const Axes *bias, const
     const int64_t H = sizes->heads, T = sizes->queries, S = sizes->keys, K = sizes->width;
 #pragma omp parallel if (sizes->rows * H * T * S * K > MANY)
     {
-        float *room = aligned_alloc(4 * WIDE, head_room(sizes));
+        float *room = aligned_alloc(64, (head_room(sizes) + 63) / 64 * 64);
 #pragma omp for collapse(2)
         for (int64_t b = 0; b < sizes->rows; b++)
             for (int64_t h = 0; h < H; h++) {

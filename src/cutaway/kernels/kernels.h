@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #define MANY 32768 /* numbers that are worth a second thread */
+#define UNROLLED _Pragma("GCC unroll 8") /* loops over what shall be in registers */
 
 /* products.c: y = activation(x Wᵀ + b), with W in 8 bits */
 

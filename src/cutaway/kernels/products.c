@@ -55,7 +55,6 @@ void activate(int64_t activation, float *y, int64_t n) {
 /* --- what the processor multiplies ------------------------------------------------------------------------------ */
 
 #define ROWS 6 /* that are computed at once: as many as the registers hold */
-#define UNROLLED _Pragma("GCC unroll 8") /* so that they are registers */
 
 #if defined(__AVX512VNNI__) && defined(__AVX512BW__)
 
