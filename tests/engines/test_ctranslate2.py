@@ -29,7 +29,7 @@ from cutaway.models.network import Network
 from cutaway.models.usage import Usage
 from tests.families import noisy, shrunk
 
-library = pytest.importorskip("ctranslate2")
+library = ctranslate2_spec.library()
 hf.logging.set_verbosity_error()
 hf.logging.disable_progress_bar()
 
