@@ -4,7 +4,6 @@
 """
 
 import importlib
-import os
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
@@ -115,13 +114,7 @@ def names(stack: StackConfig) -> list[str]:
 
 
 def library(module: str = "") -> Any:
-    """CTranslate2, or a module of it, imported when it is used first.
-
-    On processors that do not multiply bytes in one instruction it must use MKL: the other of its backends, its choice
-    on AMD's, then cuts off sums that do not fit 16 bits (seen: log-probabilities of a T5 off by 4).
-    """
-    if not torch.cpu.get_capabilities().get("avx512_vnni"):
-        os.environ.setdefault("CT2_USE_MKL", "1")
+    """CTranslate2, or a module of it, imported when it is used first."""
     try:
         return importlib.import_module(f"ctranslate2.{module}" if module else "ctranslate2")
     except ImportError as error:
