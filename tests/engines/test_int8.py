@@ -83,19 +83,20 @@ def test_the_largest_sums_fit() -> None:
     x = torch.full((2, 2000), 2.0)
     x[:, 0] = 0.0
     expected = 2 * 1999 * torch.tensor([[1.0, -1.0, 0.5]]).expand(2, 3)
-    torch.testing.assert_close(Quantizer().linear("", plain)(x), expected, rtol=0.01, atol=0.0)  # a step is 1/64
+    torch.testing.assert_close(Quantizer().linear("", plain)(x), expected, rtol=0.016, atol=0.0)  # half of 1/31
 
 
 @pytest.mark.parametrize("limited", [False, True])
 def test_quantised_weights_are_within_half_a_step(limited: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(int8, "neighbours_limited", lambda: limited)
+    monkeypatch.setattr(int8, "largest_four", lambda: 128 if limited else None)
     weight = torch.randn(200, 31)
     q, scales = int8.quantized(weight)
     assert q.dtype == torch.int8
     assert ((q * scales[:, None] - weight).abs() <= scales[:, None] * 0.5001).all()
-    pairs = F.pad(q.int(), (0, 1)).unflatten(1, (-1, 2))
-    together = torch.maximum(pairs.clamp(min=0).sum(-1), -pairs.clamp(max=0).sum(-1))
     if limited:
+        eights = F.pad(q.int(), (0, 1)).unflatten(1, (-1, 8))
+        fours = torch.stack([eights[..., [0, 1, 4, 5]], eights[..., [2, 3, 6, 7]]])
+        together = torch.maximum(fours.clamp(min=0).sum(-1), -fours.clamp(max=0).sum(-1))
         assert together.max() in (127, 128)
     else:
         assert q.abs().amax(-1).eq(127).all()

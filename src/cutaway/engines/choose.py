@@ -9,7 +9,7 @@ import torch
 
 from cutaway.engines import int8_files
 from cutaway.engines.engine import Engine, EngineName, Precision
-from cutaway.engines.int8 import Quantizer, neighbours_limited
+from cutaway.engines.int8 import Quantizer, largest_four
 from cutaway.engines.native import Native
 from cutaway.errors import ConfigError, unknown
 from cutaway.machine import has_fast_bfloat16
@@ -63,7 +63,7 @@ def _ctranslate2_pays(network: Network) -> bool:
 
 def _in_int8(network: Network, usage: Usage, folder: Path | None) -> Native:
     """With the weights that an earlier run kept, or quantised now and kept."""
-    stored = None if folder is None else int8_files.read(folder, neighbours_limited())
+    stored = None if folder is None else int8_files.read(folder, largest_four())
     if stored is not None:
         try:
             return Native(network, usage, "int8", Quantizer(stored))
@@ -72,5 +72,5 @@ def _in_int8(network: Network, usage: Usage, folder: Path | None) -> Native:
     quantizer = Quantizer()
     engine = Native(network, usage, "int8", quantizer)
     if folder is not None:
-        int8_files.keep(folder, quantizer.made, neighbours_limited())
+        int8_files.keep(folder, quantizer.made, largest_four())
     return engine

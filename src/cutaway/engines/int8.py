@@ -23,22 +23,23 @@ SMALLEST = 1e-30  # the largest number of a row of zeros
 def quantized(weight_ED: Tensor) -> tuple[Tensor, Tensor]:
     """W ≈ q · scales, q from -127 to 127 and a scale for each row.
 
-    A processor without an instruction for it adds two products in 16 bits on the way. There, two neighbours of one sign
+    A processor without an instruction for it adds four products in 16 bits on the way. There, those four of one sign
     must not be too large together: steps are then wider, by half or so.
     """
     wide = weight_ED.detach().float()
     scales_E = wide.abs().amax(-1) / 127
-    if neighbours_limited():
-        pairs = F.pad(wide, (0, wide.shape[1] % 2)).view(len(wide), -1, 2)
-        together_E = torch.maximum(pairs.clamp(min=0).sum(-1).amax(-1), -pairs.clamp(max=0).sum(-1).amin(-1))
-        scales_E = together_E / 127  # two of them, rounded, are 128 at most
+    if (largest := largest_four()) is not None:
+        eights = F.pad(wide, (0, -wide.shape[1] % 8)).view(len(wide), -1, 2, 2, 2)  # 0, 1, 4, 5 and 2, 3, 6, 7
+        more, less = (part.sum((2, 4)).abs_().flatten(1).amax(-1) for part in (eights.clamp(min=0), eights.clamp(max=0)))
+        scales_E = torch.maximum(more, less) / (largest - 2)  # each of the four may be rounded up by a half
     scales_E = scales_E.clamp(min=SMALLEST / 127)
     return (wide / scales_E.unsqueeze(-1)).round_().to(torch.int8), scales_E
 
 
-def neighbours_limited() -> bool:
+def largest_four() -> int | None:
+    """How large four weights of one sign may be that are added in 16 bits; None: all sums are in 32."""
     built = kernels()
-    return built is not None and built.multiply and built.largest_pair < 2 * 127
+    return None if built is None else built.largest_four
 
 
 class Quantizer:

@@ -16,12 +16,12 @@ from cutaway.files import cache_folder
 NAME = "cutaway-int8.safetensors"
 
 
-def identity(folder: Path, limited: bool) -> str:
+def identity(folder: Path, largest_four: int | None) -> str:
     """The weight files of a model: their names, sizes and times, and how they were quantised (see `int8.quantized`). A
     model that was saved again has another, and so has a processor of another kind."""
     files = sorted(folder.glob("*.safetensors")) if folder.is_dir() else [folder]
     facts = [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in files if path.name != NAME]
-    return hashlib.sha256(repr((facts, limited)).encode()).hexdigest()
+    return hashlib.sha256(repr((facts, largest_four)).encode()).hexdigest()
 
 
 def places(folder: Path) -> list[Path]:
@@ -34,9 +34,9 @@ def places(folder: Path) -> list[Path]:
     return found
 
 
-def read(folder: Path, limited: bool) -> dict[str, Tensor] | None:
+def read(folder: Path, largest_four: int | None) -> dict[str, Tensor] | None:
     """What `keep` wrote for the weights that are there now; None if there is nothing."""
-    wanted = identity(folder, limited)
+    wanted = identity(folder, largest_four)
     for path in places(folder):
         try:
             with safe_open(path, framework="pt") as file:
@@ -47,14 +47,14 @@ def read(folder: Path, limited: bool) -> dict[str, Tensor] | None:
     return None
 
 
-def keep(folder: Path, tensors: Mapping[str, Tensor], limited: bool) -> None:
+def keep(folder: Path, tensors: Mapping[str, Tensor], largest_four: int | None) -> None:
     """Writes them, whole or not at all; a full or read-only disk only costs the next start some time."""
     for path in places(folder):
         try:
             with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as aside:
                 made = Path(aside) / path.name
                 contents = {name: tensor.contiguous() for name, tensor in tensors.items()}
-                save_file(contents, made, metadata={"identity": identity(folder, limited)})
+                save_file(contents, made, metadata={"identity": identity(folder, largest_four)})
                 made.chmod(0o644)  # as the model's other files: whoever may read them may read this
                 os.replace(made, path)
             return

@@ -84,9 +84,9 @@ class Int8Linear(nn.Module):
 
 def packed(weight_ED: Tensor, columns: int) -> Tensor:
     """[E, D] -> [E / columns, D / 4, columns, 4]: some columns side by side, four numbers of each together; rounded up
-    with 0."""
+    with 0, D to a multiple of 8."""
     E, D = weight_ED.shape
-    whole = F.pad(weight_ED, (0, -D % 4, 0, -E % columns))
+    whole = F.pad(weight_ED, (0, -D % 8, 0, -E % columns))
     fours = whole.view(torch.int32).view(-1, columns, whole.shape[1] // 4)
     return fours.transpose(1, 2).contiguous().view(torch.int8)
 

@@ -96,7 +96,7 @@ _SIGNATURES: dict[str, tuple[tuple[Any, ...], Any]] = {
     "top": ((_P, _N, _N, _N, _P, _P, _P), None),
     "run_stack": ((_to(Stack), _to(Call), _P), _N),
     "tile_columns": ((), _N),
-    "largest_pair": ((), _N),
+    "largest_four": ((), _N),
 }
 
 
@@ -114,8 +114,9 @@ class Kernels:
     tile: int
     """How `linear` wants a weight packed: columns of a tile. 0: the processor has no instruction for it, and `linear`
     does nothing."""
-    largest_pair: int
-    """How large two neighbours of one sign may be together, in a weight of -127 to 127."""
+    largest_four: int | None
+    """How large four weights of one sign may be together that `linear` adds in 16 bits: of eight, 0, 1, 4, 5 and 2, 3, 6,
+    7. None: it does not."""
 
     @property
     def multiply(self) -> bool:
@@ -135,8 +136,8 @@ def kernels() -> Kernels | None:
     for name, (arguments, result) in _SIGNATURES.items():
         functions[name] = getattr(library, name)
         functions[name].argtypes, functions[name].restype = arguments, result
-    tile, largest_pair = functions.pop("tile_columns")(), functions.pop("largest_pair")()
-    return Kernels(**functions, tile=tile, largest_pair=largest_pair)
+    tile, largest_four = functions.pop("tile_columns")(), functions.pop("largest_four")() or None
+    return Kernels(**functions, tile=tile, largest_four=largest_four)
 
 
 def _built() -> Path:

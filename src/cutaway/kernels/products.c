@@ -54,34 +54,43 @@ void activate(int64_t activation, float *y, int64_t n) {
 
 /* --- what the processor multiplies ------------------------------------------------------------------------------ */
 
-#define ROWS 6 /* that are computed at once: as many as the registers hold */
+/* ROWS are computed at once, as many as the registers hold; `summed` takes eight numbers of a row, four (x) by the
+ * weights w and four (x') by w'. */
 
 #if defined(__AVX512VNNI__) && defined(__AVX512BW__)
 
+#define ROWS 6
 #define LANES 16
 #define VECTORS 4 /* of a tile */
-#define LARGEST 254
+#define LARGEST 0
 typedef __m512i Whole;
-static inline Whole weight_at(const int8_t *w) { return _mm512_loadu_si512(w); }
 static inline Whole repeated(int32_t x) { return _mm512_set1_epi32(x); }
-static inline Whole summed(Whole total, Whole x, Whole w) { return _mm512_dpbusd_epi32(total, x, w); }
+static inline Whole summed(Whole total, Whole x, const int8_t *w, Whole x_, const int8_t *w_) {
+    total = _mm512_dpbusd_epi32(total, x, _mm512_loadu_si512(w));
+    return _mm512_dpbusd_epi32(total, x_, _mm512_loadu_si512(w_));
+}
 
 #elif defined(__AVX2__)
 
-/* Two products are first added in 16 bits, so 255 · (w + w') must fit them. The three instructions stand next to each
+/* Four products are first added in 16 bits, so 255 · (w₀ + w₁ + w₄ + w₅) of eight weights must fit them, and the same of
+ * the other four. Multiplying is what takes the time: three instructions do it for 64 products. They stand next to each
  * other: gcc would multiply all first, and run out of registers. */
+#define ROWS 5
 #define LANES 8
 #define VECTORS 2
 #define LARGEST 128
 typedef __m256i Whole;
-static const int16_t ONES[16] __attribute__((aligned(32))) = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
-static inline Whole weight_at(const int8_t *w) { return _mm256_loadu_si256((const __m256i *)w); }
 static inline Whole repeated(int32_t x) { return _mm256_set1_epi32(x); }
-static inline Whole summed(Whole total, Whole x, Whole w) {
-    Whole pairs;
-    __asm__("vpmaddubsw %3, %2, %1\n\tvpmaddwd %4, %1, %1\n\tvpaddd %1, %0, %0"
-            : "+x"(total), "=&x"(pairs)
-            : "x"(x), "x"(w), "m"(*(const __m256i *)ONES));
+static inline Whole summed(Whole total, Whole x, const int8_t *w, Whole x_, const int8_t *w_) {
+    Whole pairs, others;
+    __asm__("vpmaddubsw %[w], %[x], %[pairs]\n\t"
+            "vpmaddubsw %[w_], %[x_], %[others]\n\t"
+            "vpaddw %[others], %[pairs], %[pairs]\n\t"
+            "vpmaddwd %[ones], %[pairs], %[pairs]\n\t"
+            "vpaddd %[pairs], %[total], %[total]"
+            : [total] "+x"(total), [pairs] "=&x"(pairs), [others] "=&x"(others)
+            : [x] "x"(x), [w] "m"(*(const Whole *)w), [x_] "x"(x_), [w_] "m"(*(const Whole *)w_),
+              [ones] "x"(_mm256_set1_epi16(1)));
     return total;
 }
 
@@ -94,10 +103,10 @@ static inline Whole summed(Whole total, Whole x, Whole w) {
 #define LARGEST 0
 #endif
 
-/* What a weight must be like: columns of a tile (0: there is no instruction for it), and how large two neighbours of one
- * sign may be together. */
+/* What a weight must be like: columns of a tile (0: there is no instruction for it), and how large four of one sign
+ * that are added in 16 bits may be together (0: none are). */
 int64_t tile_columns(void) { return TILE; }
-int64_t largest_pair(void) { return LARGEST; }
+int64_t largest_four(void) { return LARGEST; }
 
 #if TILE
 
@@ -126,7 +135,8 @@ static void quantize_row(const float *x, int64_t n, uint8_t *q, float *scale, fl
 
 #define NEAR 196608 /* bytes of rows that stay in a core's own cache while all tiles are multiplied with them */
 
-/* R rows by the columns of one tile; q has `steps` groups of 4 numbers of each row, those of all rows side by side.
+/* R rows by the columns of one tile, eight numbers of each row at a step; q has the first four numbers of all rows side
+ * by side, then their next four.
  *
  * Σ x w = scale · s · Σ (q - 128) w' + (low + 128 · scale) · s Σ w', where x = low + scale · q, w = s · w', and the layer
  * knows its Σ w' (sums) and s Σ w' (totals) beforehand.
@@ -137,16 +147,15 @@ static inline __attribute__((always_inline)) void tile(const int R, const uint8_
     Whole total[ROWS][VECTORS];
     UNROLLED for (int r = 0; r < R; r++)
         UNROLLED for (int c = 0; c < VECTORS; c++) total[r][c] = repeated(0);
-    for (int64_t k = 0; k < steps; k++) {
-        Whole weight[VECTORS];
-        UNROLLED for (int c = 0; c < VECTORS; c++) weight[c] = weight_at(w + (k * VECTORS + c) * LANES * 4);
+    for (int64_t k = 0; k < steps; k++, w += 8 * TILE, q += 8 * R)
         UNROLLED for (int r = 0; r < R; r++) {
-            int32_t together;
-            memcpy(&together, q + (k * R + r) * 4, 4);
-            const Whole all = repeated(together);
-            UNROLLED for (int c = 0; c < VECTORS; c++) total[r][c] = summed(total[r][c], all, weight[c]);
+            int32_t four, others;
+            memcpy(&four, q + r * 4, 4);
+            memcpy(&others, q + (R + r) * 4, 4);
+            const Whole x = repeated(four), x_ = repeated(others);
+            UNROLLED for (int c = 0; c < VECTORS; c++)
+                total[r][c] = summed(total[r][c], x, w + c * LANES * 4, x_, w + (VECTORS + c) * LANES * 4);
         }
-    }
     float found[ROWS][TILE];
     UNROLLED for (int c = 0; c < VECTORS; c++) {
         const int64_t at = first + c * LANES;
@@ -177,8 +186,10 @@ static void tile_rows(int64_t R, const uint8_t *q, int64_t steps, const int8_t *
     case 2: tile(2, q, steps, w, row_scales, lows, layer, first, y); break;
     case 3: tile(3, q, steps, w, row_scales, lows, layer, first, y); break;
     case 4: tile(4, q, steps, w, row_scales, lows, layer, first, y); break;
+#if ROWS > 5
     case 5: tile(5, q, steps, w, row_scales, lows, layer, first, y); break;
-    default: tile(6, q, steps, w, row_scales, lows, layer, first, y);
+#endif
+    default: tile(ROWS, q, steps, w, row_scales, lows, layer, first, y);
     }
 }
 #endif
@@ -186,7 +197,7 @@ static void tile_rows(int64_t R, const uint8_t *q, int64_t steps, const int8_t *
 /* The quantised rows, and two floats for each before them. */
 int64_t linear_room(int64_t n_in, int64_t rows) {
 #if TILE
-    return rows * (8 + (n_in + 3) / 4 * 4);
+    return rows * (8 + (n_in + 7) / 8 * 8);
 #else
     return 0;
 #endif
@@ -195,18 +206,18 @@ int64_t linear_room(int64_t n_in, int64_t rows) {
 #if TILE
 /* R rows, quantised: the first 4 numbers of each side by side, then the next. */
 static void quantize_rows(int64_t R, const float *x, int64_t n, int64_t steps, uint8_t *q, float *scales, float *lows) {
-    uint8_t row[steps * 4] __attribute__((aligned(64)));
+    uint8_t row[steps * 8] __attribute__((aligned(64)));
     for (int64_t r = 0; r < R; r++) {
         quantize_row(x + r * n, n, row, scales + r, lows + r);
-        for (int64_t i = n; i < steps * 4; i++) row[i] = 0;
-        for (int64_t k = 0; k < steps; k++) memcpy(q + (k * R + r) * 4, row + k * 4, 4);
+        for (int64_t i = n; i < steps * 8; i++) row[i] = 0;
+        for (int64_t k = 0; k < steps * 2; k++) memcpy(q + (k * R + r) * 4, row + k * 4, 4);
     }
 }
 #endif
 
 void linear(const Linear *layer, const float *x, int64_t rows, float *y, void *room) {
 #if TILE
-    const int64_t n = layer->n_in, steps = (n + 3) / 4, width = steps * 4;
+    const int64_t n = layer->n_in, steps = (n + 7) / 8, width = steps * 8;
     const int64_t tiles = (layer->n_out + TILE - 1) / TILE;
     float *row_scales = (float *)room, *lows = row_scales + rows;
     uint8_t *q = (uint8_t *)(lows + rows);
