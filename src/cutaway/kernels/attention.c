@@ -111,6 +111,12 @@ static inline const float *token(const Tokens *tokens, int64_t s) {
     return tokens->at + (tokens->holders ? tokens->holders[s] : tokens->row) * tokens->of_row + s * tokens->of_token;
 }
 
+static inline Tokens later(Tokens tokens, int64_t n) {
+    tokens.at += n * tokens.of_token;
+    if (tokens.holders) tokens.holders += n;
+    return tokens;
+}
+
 typedef float eight __attribute__((vector_size(32)));
 typedef float four __attribute__((vector_size(16)));
 
@@ -155,25 +161,33 @@ static inline __attribute__((always_inline)) void values_of(const int E, const f
     memcpy(y, sum, 32 * E);
 }
 
-/* One query (the newest token): nothing to share, so keys and values are read where they are. */
-static void attend_one(const float *q, const Tokens *k, const Tokens *v, const float *bias, float *y, int64_t S, int64_t K,
-                       float scale, float *weights) {
+/* One query (the newest token): nothing to share, so keys and values are read where they are, from the first to the last
+ * that is not hidden. */
+static void attend_one(const float *q, Tokens k, Tokens v, const float *bias, float *y, int64_t S, int64_t K, float scale,
+                       float *weights) {
+    if (bias) {
+        int64_t first = 0;
+        while (S > 1 && bias[S - 1] <= HIDDEN) S--;
+        while (first < S - 1 && bias[first] <= HIDDEN) first++;
+        k = later(k, first), v = later(v, first);
+        bias += first, S -= first;
+    }
     switch (K) {
-    case 32: scores_of(4, q, k, S, weights); break;
-    case 64: scores_of(8, q, k, S, weights); break;
-    case 128: scores_of(16, q, k, S, weights); break;
+    case 32: scores_of(4, q, &k, S, weights); break;
+    case 64: scores_of(8, q, &k, S, weights); break;
+    case 128: scores_of(16, q, &k, S, weights); break;
     default:
-        for (int64_t s = 0; s < S; s++) weights[s] = dot(q, token(k, s), K);
+        for (int64_t s = 0; s < S; s++) weights[s] = dot(q, token(&k, s), K);
     }
     for (int64_t s = 0; s < S; s++) weights[s] = weights[s] * scale + (bias ? bias[s] : 0.0f);
     softmax(weights, S);
     switch (K) {
-    case 32: values_of(4, weights, v, S, y); break;
-    case 64: values_of(8, weights, v, S, y); break;
+    case 32: values_of(4, weights, &v, S, y); break;
+    case 64: values_of(8, weights, &v, S, y); break;
     default:
         for (int64_t i = 0; i < K; i++) y[i] = 0.0f;
         for (int64_t s = 0; s < S; s++) {
-            const float *value = token(v, s);
+            const float *value = token(&v, s);
             for (int64_t i = 0; i < K; i++) y[i] += weights[s] * value[i];
         }
     }
@@ -206,7 +220,7 @@ void attend(const Axes *q, const Axes *k, const Axes *v, const Axes *bias, const
                 if (T == 1) {
                     const int64_t *in = holders ? holders + b * S : 0;
                     const Tokens of_k = {keys, k->row, k->token, row, in}, of_v = {values, v->row, v->token, row, in};
-                    attend_one(queries, &of_k, &of_v, added, to, S, K, scale, room);
+                    attend_one(queries, of_k, of_v, added, to, S, K, scale, room);
                 } else
                     attend_many(queries, q->token, keys + row * k->row, k->token, values + row * v->row, v->token, added,
                                 bias ? bias->token : 0, to, H * K, T, S, K, scale, room);

@@ -100,12 +100,17 @@ class KeyValues:
         return spare
 
     def move(self, here: Tensor, there: Tensor, n_rows: int) -> None:
-        """Row here[i] becomes what row there[i] was, then the first `n_rows` stay: how finished rows leave."""
+        """Row here[i] becomes what row there[i] was, then the first `n_rows` stay: how finished rows leave. No row is in
+        both."""
         if self.keys is None or self.values is None:
             return
         self.keys, self.values = _writable(self.keys), _writable(self.values)
-        for buffer in (self.keys, self.values):
-            buffer[here, :, : self.length] = buffer[there, :, : self.length]
+        for filled in (self.keys[:, :, : self.length], self.values[:, :, : self.length]):
+            if filled.device.type == "cpu":  # row by row: indexing takes number by number, 8 times as long
+                for to, from_ in zip(here.tolist(), there.tolist(), strict=True):
+                    filled[to] = filled[from_]
+            else:
+                filled[here] = filled[there]
         self.rows = n_rows
 
     def join(self, other: "KeyValues", length: int) -> None:
