@@ -1,5 +1,6 @@
 """CTranslate2 runs our networks as transformers runs its own: the same ids, and the same numbers to float precision."""
 
+import copy
 import json
 import sys
 import threading
@@ -354,18 +355,21 @@ def test_sampling_follows_the_probabilities(loaded: Any) -> None:
 
 
 def test_int8_stays_close(loaded: Any) -> None:
-    """Weights rounded to 1/127 of their row's largest move these log-probabilities by 0.1 or so, not by 1."""
+    """Weights rounded to 1/127 of their row's largest move these log-probabilities by 0.1 or so, not by 1.
+
+    Every second column is 0: without an instruction for it (VNNI) CTranslate2's oneDNN adds two neighbours in 16 bits
+    and cuts off what does not fit. With all columns the difference was 4 on an EPYC with AVX2.
+    """
     case = next(case for case in CASES if case.name == "T5: v1.1 and FLAN")
-    _, network = loaded(case)
+    network = copy.deepcopy(loaded(case)[1])
+    with torch.no_grad():
+        for weight in network.parameters():
+            if weight.dim() == 2:
+                weight[:, 1::2] = 0.0
     exact, rounded = (engine_of(network, 0, 1, precision=precision) for precision in ("float32", "int8"))
     assert rounded.model.compute_type == "int8_float32"
     score = lambda engine: engine.model.score_batch([["3", "4", "5"]], [["6", "7"]])[0].log_probs  # noqa: E731
-    difference = (torch.tensor(score(exact)) - torch.tensor(score(rounded))).abs().max()
-    assert difference > 0
-    # Without an instruction for it (VNNI) CTranslate2's oneDNN cuts off sums that do not fit 16 bits, which is a matter
-    # of luck: 4 on an EPYC with AVX2, and 0.1 there with CT2_USE_MKL=1, which is 12 times as slow.
-    if torch.cpu.get_capabilities().get("avx512_vnni"):
-        assert difference < 0.5
+    assert 0 < (torch.tensor(score(exact)) - torch.tensor(score(rounded))).abs().max() < 0.5
     before = [weight.clone() for weight in network.parameters()]
     engine_of(network, 0, 1, precision="int8")
     assert all(torch.equal(a, b) for a, b in zip(before, network.parameters(), strict=True))
