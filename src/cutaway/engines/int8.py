@@ -18,6 +18,7 @@ from cutaway.parts.attention import Attention
 from cutaway.parts.feedforward import FeedForward
 
 SMALLEST = 1e-30  # the largest number of a row of zeros
+ROWS_AT_ONCE = 4096  # of a weight: what is in between takes several times its memory
 
 
 def quantized(weight_ED: Tensor) -> tuple[Tensor, Tensor]:
@@ -26,7 +27,12 @@ def quantized(weight_ED: Tensor) -> tuple[Tensor, Tensor]:
     A processor without an instruction for it adds four products in 16 bits on the way. There, those four of one sign
     must not be too large together: steps are then wider, by half or so.
     """
-    wide = weight_ED.detach().float()
+    parts = [_quantized(part) for part in weight_ED.detach().split(ROWS_AT_ONCE)]
+    return torch.cat([q for q, _ in parts]), torch.cat([scales for _, scales in parts])
+
+
+def _quantized(weight_ED: Tensor) -> tuple[Tensor, Tensor]:
+    wide = weight_ED.float()
     scales_E = wide.abs().amax(-1) / 127
     if (largest := largest_four()) is not None:
         eights = F.pad(wide, (0, -wide.shape[1] % 8)).view(len(wide), -1, 2, 2, 2)  # 0, 1, 4, 5 and 2, 3, 6, 7

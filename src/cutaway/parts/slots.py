@@ -50,32 +50,24 @@ class KeyValues:
             or length > self.keys.shape[2]
             or not torch.is_inference_mode_enabled()
         ):
-            self.keys = self._with_room(self.keys, n_rows, n_groups, length, width, torch.float32, None)
-            self.values = self._with_room(self.values, n_rows, n_groups, length, width, torch.float32, None)
+            like = torch.empty(n_rows, n_groups, 0, width)
+            self.keys, self.values = (self._with_room(buffer, like, length) for buffer in (self.keys, self.values))
         return self.keys, self.values
 
-    def _with_room(
-        self,
-        buffer: Tensor | None,
-        B: int,
-        G: int,
-        length: int,
-        K: int,
-        dtype: torch.dtype,
-        device: torch.device | None,
-    ) -> Tensor:
+    def _with_room(self, buffer: Tensor | None, like_BGTK: Tensor, length: int) -> Tensor:
+        """For `length` tokens of such rows."""
         if buffer is None or length > buffer.shape[2]:
+            B, G, _, K = like_BGTK.shape
             room = max(length, self.capacity) if buffer is None else max(length, 2 * buffer.shape[2])
-            grown = torch.empty(B if buffer is None else buffer.shape[0], G, room, K, dtype=dtype, device=device)
+            grown = like_BGTK.new_empty(B if buffer is None else buffer.shape[0], G, room, K)
             if buffer is not None:
                 grown[:B, :, : self.length] = buffer[:B, :, : self.length]
             buffer = grown
         return _writable(buffer)
 
     def _written(self, buffer: Tensor | None, new_BGTK: Tensor, length: int) -> Tensor:
-        B, G, _, K = new_BGTK.shape
-        buffer = self._with_room(buffer, B, G, length, K, new_BGTK.dtype, new_BGTK.device)
-        buffer[:B, :, self.length : length] = new_BGTK
+        buffer = self._with_room(buffer, new_BGTK, length)
+        buffer[: len(new_BGTK), :, self.length : length] = new_BGTK
         return buffer
 
     def select(self, rows: Tensor) -> None:
