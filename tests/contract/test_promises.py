@@ -234,7 +234,7 @@ def test_save_and_load_are_exact(name: str, tmp_path: Path) -> None:
     assert list(dict(loaded.named_parameters())) == list(dict(network.named_parameters()))
     for (parameter, mine), theirs in zip(network.named_parameters(), loaded.parameters(), strict=True):
         assert torch.equal(mine, theirs), parameter
-    torch.testing.assert_close(run(loaded, inputs), run(network, inputs), rtol=1e-5, atol=1e-5)  # of sums that are near 0
+    torch.testing.assert_close(run(loaded, inputs), run(network, inputs), rtol=1e-5, atol=1e-5)  # sums may be near 0
     assert torch.equal(run(in_own_memory(loaded), inputs), run(network, inputs))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model"], "nothing left behind"
     checkpoints.save(loaded, tmp_path / "model")  # a saved model may be saved over

@@ -27,7 +27,7 @@ def quantized(weight_ED: Tensor) -> tuple[Tensor, Tensor]:
     A processor without an instruction for it adds four products in 16 bits on the way. There, those four of one sign
     must not be too large together: steps are then wider, by half or so.
     """
-    parts = [_quantized(part) for part in weight_ED.detach().split(ROWS_AT_ONCE)]
+    parts = [_quantized(part) for part in torch.split(weight_ED.detach(), ROWS_AT_ONCE)]
     return torch.cat([q for q, _ in parts]), torch.cat([scales for _, scales in parts])
 
 
@@ -36,8 +36,9 @@ def _quantized(weight_ED: Tensor) -> tuple[Tensor, Tensor]:
     scales_E = wide.abs().amax(-1) / 127
     if (largest := largest_four()) is not None:
         eights = F.pad(wide, (0, -wide.shape[1] % 8)).view(len(wide), -1, 2, 2, 2)  # 0, 1, 4, 5 and 2, 3, 6, 7
-        more, less = (part.sum((2, 4)).abs_().flatten(1).amax(-1) for part in (eights.clamp(min=0), eights.clamp(max=0)))
-        scales_E = torch.maximum(more, less) / (largest - 2)  # each of the four may be rounded up by a half
+        signs = eights.clamp(min=0), eights.clamp(max=0).neg_()
+        more_E, less_E = (sign.sum((2, 4)).flatten(1).amax(-1) for sign in signs)
+        scales_E = torch.maximum(more_E, less_E) / (largest - 2)  # each of the four may be rounded up by a half
     scales_E = scales_E.clamp(min=SMALLEST / 127)
     return (wide / scales_E.unsqueeze(-1)).round_().to(torch.int8), scales_E
 

@@ -115,8 +115,8 @@ class Kernels:
     """How `linear` wants a weight packed: columns of a tile. 0: the processor has no instruction for it, and `linear`
     does nothing."""
     largest_four: int | None
-    """How large four weights of one sign may be together that `linear` adds in 16 bits: of eight, 0, 1, 4, 5 and 2, 3, 6,
-    7. None: it does not."""
+    """How large four weights of one sign may be together that `linear` adds in 16 bits: of eight, 0, 1, 4, 5 and 2, 3,
+    6, 7. None: it does not."""
 
     @property
     def multiply(self) -> bool:

@@ -92,8 +92,8 @@ class KeyValues:
         return spare
 
     def move(self, here: Tensor, there: Tensor, n_rows: int) -> None:
-        """Row here[i] becomes what row there[i] was, then the first `n_rows` stay: how finished rows leave. No row is in
-        both."""
+        """Row here[i] becomes what row there[i] was, then the first `n_rows` stay: how finished rows leave. No row is
+        in both."""
         if self.keys is None or self.values is None:
             return
         self.keys, self.values = _writable(self.keys), _writable(self.values)
