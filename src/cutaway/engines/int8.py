@@ -25,7 +25,7 @@ def quantized(weight_ED: Tensor) -> tuple[Tensor, Tensor]:
     """W ≈ q · scales, q from -127 to 127 and a scale for each row.
 
     A processor without an instruction for it adds four products in 16 bits on the way. There, those four of one sign
-    must not be too large together: steps are then wider, by half or so.
+    must not be too large together: steps are then wider, about twice.
     """
     parts = [_quantized(part) for part in torch.split(weight_ED.detach(), ROWS_AT_ONCE)]
     return torch.cat([q for q, _ in parts]), torch.cat([scales for _, scales in parts])
