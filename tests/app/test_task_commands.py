@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 import select
 import signal
 import subprocess
@@ -107,6 +108,8 @@ def test_fill(run: Run, models: dict[str, Path]) -> None:
     assert piped[0] == filled.text
     assert piped[1] == ""
     assert piped[2].endswith(" ran")
+    several = run("fill", "-m", models["fill"], "--top", 3, stdin=b"the ___ sat\n\n").lines
+    assert several == ["\t".join((filled.text, *out[2:])), ""]
     (found,) = run("fill", "the ___ sat", "-m", models["fill"], "--top", 3, "--json").json
     assert found["text"] == filled.text
     assert [word["id"] for word in found["blanks"][0]] == [word.id for word in filled.blanks[0]]
@@ -187,6 +190,8 @@ def test_answer(run: Run, models: dict[str, Path], tmp_path: Path) -> None:
     piped = run("answer", "-c", file, "-m", models["answer"], stdin=b"who sat?\n\nwhere?\n").lines
     assert piped[0] == " ".join(best.text.split())
     assert piped[1] == ""
+    two = run("answer", "-c", file, "-m", models["answer"], "--top", 2, stdin=b"who sat?\n\n").lines
+    assert two == ["\t".join(out[:2]), ""]
     found = run("answer", "-c", file, "-m", models["answer"], "--json", stdin=b"who sat?\n\n").json
     assert (found[0]["start"], found[0]["end"]) == (best.start, best.end)
     assert found[0]["others"] == []
@@ -324,6 +329,29 @@ def test_progress_is_shown_on_a_terminal_and_nowhere_else(
     os.close(screen)
     assert "3/3" in shown
     assert capsys.readouterr().out == ""
+
+
+@pytest.mark.skipif(not hasattr(os, "openpty"), reason="a terminal to show progress on is made by the system's openpty")
+def test_results_go_to_a_file_while_a_terminal_shows_progress_and_the_engine(
+    models: dict[str, Path], tmp_path: Path
+) -> None:
+    screen, handle = os.openpty()
+    command = (sys.executable, "-m", "cutaway", "classify", "-m", str(models["classify"]))
+    with (tmp_path / "out").open("wb") as out:
+        done = subprocess.run(command, input=b"the cat\n" * 20, stdout=out, stderr=handle, timeout=60, check=True)
+    os.close(handle)
+    shown = b""
+    while select.select([screen], [], [], 0.5)[0]:
+        try:
+            shown += os.read(screen, 100_000)
+        except OSError:  # nobody has the other end any more
+            break
+    os.close(screen)
+    lines = (tmp_path / "out").read_text().splitlines()
+    assert (done.returncode, len(lines), len(set(lines))) == (0, 20, 1)
+    assert re.search(rb"classify\S*: native, float32", shown)
+    assert b"20/" in shown
+    assert lines[0].encode() not in shown
 
 
 def test_how_many_lines_there_are_is_known_of_a_file(notes: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,8 +4,8 @@ import json
 import sys
 from collections.abc import Iterator
 
-from cutaway.cli.lines import lines_of
-from cutaway.cli.writing import Asked, harmless, ready
+from cutaway.cli.lines import lines_of, ready
+from cutaway.cli.writing import Asked, harmless
 from cutaway.errors import CutawayError, InputError
 from cutaway.tasks.chat import Chat
 

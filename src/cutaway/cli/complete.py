@@ -1,7 +1,7 @@
 """`cutaway complete`: a text goes on, shown while it is written."""
 
-from cutaway.cli.lines import inputs_of
-from cutaway.cli.writing import Asked, harmless, ready, write_lines
+from cutaway.cli.lines import inputs_of, ready
+from cutaway.cli.writing import Asked, harmless, write_lines
 
 
 def run(texts: list[str] | None, name: str, asked: Asked, as_json: bool) -> None:

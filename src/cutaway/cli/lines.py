@@ -1,14 +1,26 @@
-"""Lines in, lines out: stdin read with care, results printed as they come, progress on stderr."""
+"""What commands share: a model made ready, stdin read with care, results printed as they come, progress on stderr."""
 
+import logging
 import os
 import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
+from cutaway.loading import load
+from cutaway.model import Model
+from cutaway.tasks.able import LOG
 from cutaway.text.lines import lines_of as lines_of
 
 T = TypeVar("T")
+
+
+def ready(name: str) -> Model:
+    """The model, loaded; on a terminal, stderr will say what runs it."""
+    if sys.stderr is not None and sys.stderr.isatty():
+        LOG.setLevel(logging.INFO)
+        LOG.addHandler(logging.StreamHandler(sys.stderr))
+    return load(name)
 
 
 def inputs_of(texts: list[str] | None) -> Iterator[str]:
@@ -62,7 +74,8 @@ def show_progress(results: Iterable[T], total: int | None = None, *, scrolling: 
     columns: list[ProgressColumn] = [MofNCompleteColumn(), Rate()]
     if total is not None:
         columns = [BarColumn(), *columns, TimeRemainingColumn()]
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    shown = Console(stderr=True)
+    with Progress(*columns, console=shown, transient=True, redirect_stdout=False, redirect_stderr=False) as progress:
         task = progress.add_task("", total=total)
         for result in results:
             yield result

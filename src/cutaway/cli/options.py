@@ -19,7 +19,11 @@ PrecisionOption = Annotated[
 ]
 TopOption = Annotated[
     int | None,
-    typer.Option("--top", help="How many results, best first; by default 5 for an argument, 1 for a line.", min=1),
+    typer.Option(
+        "--top",
+        help="How many results, best first; by default 5 for one argument, 1 for each of several or of lines.",
+        min=1,
+    ),
 ]
 JsonLines = Annotated[bool, typer.Option("--json", help="Print a JSON object a line, for other programs.")]
 

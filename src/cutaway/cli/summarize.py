@@ -1,6 +1,7 @@
 """`cutaway summarize`: texts, or the lines of stdin, in fewer words."""
 
-from cutaway.cli.writing import Asked, ready, write_lines
+from cutaway.cli.lines import ready
+from cutaway.cli.writing import Asked, write_lines
 
 
 def run(texts: list[str] | None, name: str, asked: Asked, as_json: bool) -> None:

@@ -11,9 +11,8 @@ from typing import Any, TypeVar
 
 from torch import Tensor
 
-from cutaway.cli.lines import count_of, inputs_of, print_each, show_progress
+from cutaway.cli.lines import count_of, inputs_of, print_each, ready, show_progress
 from cutaway.errors import InputError
-from cutaway.loading import load
 from cutaway.tasks.classify import Label
 from cutaway.tasks.fill import Filled
 from cutaway.tasks.search import Hit, Index
@@ -27,17 +26,17 @@ R = TypeVar("R")
 def fill(
     texts: list[str] | None, model: str, top: int | None, engine: str | None, precision: str | None, as_json: bool
 ) -> None:
-    one, top = _detailed(texts, top)
-    results = load(model).fill(inputs_of(texts), top=top, engine=engine, precision=precision)
+    one, whole, top = _detailed(texts, top)
+    results = ready(model).fill(inputs_of(texts), top=top, engine=engine, precision=precision)
 
     def short(filled: Filled) -> str:
         return filled.text
 
     def long(filled: Filled) -> str:
-        blanks = ("\n".join(f"{word.probability:.4f}\t{word.text}" for word in blank) for blank in filled.blanks)
-        return "\n\n".join((filled.text, *blanks))
+        words = ((f"{word.probability:.4f}\t{word.text}" for word in blank) for blank in filled.blanks)
+        return ("\n\n" if one else "\t").join((filled.text, *(_between(one).join(blank) for blank in words)))
 
-    _show(results, asdict if as_json else long if one else short, texts)
+    _show(results, asdict if as_json else long if whole else short, texts)
 
 
 def classify(
@@ -49,10 +48,10 @@ def classify(
     precision: str | None,
     as_json: bool,
 ) -> None:
-    one, top = _detailed(texts, top)
+    one, _, top = _detailed(texts, top)
     lines = inputs_of(texts)
     inputs = map(_pair, lines) if pairs else lines
-    results = load(model).classify(inputs, top=top, engine=engine, precision=precision)
+    results = ready(model).classify(inputs, top=top, engine=engine, precision=precision)
     _show(results, _labels_json if as_json else _labels(one), texts)
 
 
@@ -61,7 +60,7 @@ def embed(
 ) -> None:
     if out is not None and (out.is_dir() or not out.absolute().parent.is_dir()):
         raise InputError(f"{out} can't be written: it is a folder, or lies in none; give the name of a file")
-    results = load(model).embed(inputs_of(texts), engine=engine, precision=precision)
+    results = ready(model).embed(inputs_of(texts), engine=engine, precision=precision)
     if out is None:
         _show(results, _vector_json if as_json else _numbers, texts)
         return
@@ -88,7 +87,7 @@ def search(
     def watch(vectors: Iterator[Tensor], total: int) -> Iterator[Tensor]:
         return show_progress(vectors, total, scrolling=False)
 
-    results = load(model).search(
+    results = ready(model).search(
         inputs_of(queries), file, top=top, index=index, cache=cache, watch=watch, engine=engine, precision=precision
     )
 
@@ -108,9 +107,9 @@ def answer(
     precision: str | None,
     as_json: bool,
 ) -> None:
-    one, top = _detailed(questions, top)
+    one, whole, top = _detailed(questions, top)
     text = _context(context)
-    results = load(model).answer(
+    results = ready(model).answer(
         inputs_of(questions), text, top=top, no_answer_above=no_answer_above, engine=engine, precision=precision
     )
 
@@ -118,9 +117,10 @@ def answer(
         return " ".join(found.text.split())
 
     def long(found: Answer) -> str:
-        return "\n".join(map(_span, (found, *found.others)))
+        nothing = not one and not found.text and not found.others  # an empty line
+        return "" if nothing else _between(one).join(map(_span, (found, *found.others)))
 
-    _show(results, asdict if as_json else long if one else short, questions)
+    _show(results, asdict if as_json else long if whole else short, questions)
 
 
 def _span(span: Span) -> str:
@@ -132,15 +132,16 @@ def _span(span: Span) -> str:
 def recognize(
     images: list[str] | None, model: str, top: int | None, engine: str | None, precision: str | None, as_json: bool
 ) -> None:
-    one, top = _detailed(images, top)
-    results = load(model).recognize(inputs_of(images), top=top, engine=engine, precision=precision)
+    one, _, top = _detailed(images, top)
+    results = ready(model).recognize(inputs_of(images), top=top, engine=engine, precision=precision)
     _show(results, _labels_json if as_json else _labels(one), images)
 
 
-def _detailed(inputs: list[str] | None, top: int | None) -> tuple[bool, int]:
-    """Whether there is one argument, and how many results each input gets."""
+def _detailed(inputs: list[str] | None, top: int | None) -> tuple[bool, bool, int]:
+    """Whether there is one argument, whether its results are told in full (it is alone, or their number was asked for),
+    and how many each input gets."""
     one = inputs is not None and len(inputs) == 1
-    return one, (5 if one else 1) if top is None else top
+    return one, one or top is not None, (5 if one else 1) if top is None else top
 
 
 def _show(results: Iterable[R], form: Callable[[R], Any], inputs: list[str] | None) -> None:

@@ -1,6 +1,7 @@
 """`cutaway translate`: texts, or the lines of stdin, in another language."""
 
-from cutaway.cli.writing import Asked, ready, write_lines
+from cutaway.cli.lines import ready
+from cutaway.cli.writing import Asked, write_lines
 
 
 def run(

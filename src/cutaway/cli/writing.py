@@ -1,7 +1,6 @@
 """What the commands that write share: their options, their lines, their records."""
 
 import json
-import logging
 import re
 import sys
 from collections import deque
@@ -10,10 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from cutaway.cli.lines import count_of, inputs_of, print_each
-from cutaway.loading import load
-from cutaway.model import Model
 from cutaway.tasks.options import Options
-from cutaway.tasks.writer import LOG, Text
+from cutaway.tasks.writer import Text
 
 
 @dataclass(frozen=True)
@@ -39,14 +36,6 @@ class Asked:
         given["max_new_tokens"] = given.pop("max_tokens")
         found: Any = {name: value for name, value in given.items() if value not in (None, [])}
         return found
-
-
-def ready(name: str) -> Model:
-    """The model, loaded; on a terminal, stderr will say what runs it."""
-    if sys.stderr is not None and sys.stderr.isatty():
-        LOG.setLevel(logging.INFO)
-        LOG.addHandler(logging.StreamHandler(sys.stderr))
-    return load(name)
 
 
 Task = Callable[[Iterator[str]], Iterable[Any]]

@@ -27,7 +27,8 @@ def choose(
 ) -> Engine:  # fmt: skip
     """The engine of that name and precision; None: the fastest that keeps the text, in the precision of the weights."""
     if name is not None and name not in get_args(EngineName):
-        raise ConfigError(unknown("engine", name, get_args(EngineName)))
+        said = name if isinstance(name, str) else type(name).__name__
+        raise ConfigError(unknown("engine", said, get_args(EngineName)))
     if precision is not None and precision not in get_args(Precision):
         raise ConfigError(unknown("precision", precision, get_args(Precision)))
     wanted: Precision = precision or as_stored(network)  # type: ignore[assignment]  # checked just now

@@ -1,6 +1,5 @@
 """A model that writes: what it is given, how it searches, and its tokens as text."""
 
-import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -10,7 +9,7 @@ from cutaway.decoding.plan import DEFAULT_TOKENS, Plan
 from cutaway.engines.engine import Engine
 from cutaway.errors import ConfigError, InputError
 from cutaway.models.config import LanguageModel, StackConfig
-from cutaway.tasks.able import cannot, tokenizer_of
+from cutaway.tasks.able import cannot, named, tokenizer_of
 from cutaway.tasks.each import AtOnce, prepared, windows
 from cutaway.tasks.options import Options, generation
 from cutaway.text.pieces import Pieces, Until, text_after
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from cutaway.model import Model
 
 X = TypeVar("X")
-LOG = logging.getLogger("cutaway")
 
 LONGEST = 2048
 """Tokens that a model reads at most where nothing says its limit: for more, work and memory grow out of hand."""
@@ -70,9 +68,7 @@ class Writer:
 
     def _engine(self, name: str | None, precision: str | None) -> Engine:
         """The one asked for; else the fastest that writes the same text."""
-        engine = self.model.engine(name, precision).serving(self.generation)
-        LOG.info("%s: %s, %s", self.model.name, engine.name, engine.precision)
-        return engine
+        return named(self.model, self.model.engine(name, precision).serving(self.generation))
 
     @property
     def limit(self) -> int | None:
