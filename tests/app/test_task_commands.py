@@ -154,6 +154,13 @@ def test_embed(run: Run, models: dict[str, Path], tmp_path: Path) -> None:
     assert sorted(tmp_path.iterdir()) == [out]
     assert "can't be written" in run("embed", "-m", models["embed"], "--out", tmp_path / "no" / "v", "a").mistake
     assert "can't be written" in run("embed", "-m", models["embed"], "--out", tmp_path, "a").mistake
+    (tmp_path / "link").symlink_to(out)
+    assert run("embed", "-m", models["embed"], "--out", tmp_path / "link", "a").code == 0
+    assert (tmp_path / "link").is_symlink()
+    assert len(load_file(out)["vectors"]) == 1
+    os.mkfifo(tmp_path / "pipe")
+    assert "can't be written" in run("embed", "-m", models["embed"], "--out", tmp_path / "pipe", "a").mistake
+    assert (tmp_path / "pipe").is_fifo()
 
 
 def test_search(run: Run, models: dict[str, Path], notes: Path) -> None:
@@ -174,6 +181,7 @@ def test_search(run: Run, models: dict[str, Path], notes: Path) -> None:
     run("search", "dog", other, "-m", models["search"], "--no-cache")
     assert sorted(path.name for path in notes.parent.iterdir() if path != other) == kept
     assert "there is no file" in run("search", "dog", "nowhere.txt", "-m", models["search"]).mistake
+    assert "is no file; give one" in run("search", "dog", notes.parent, "-m", models["search"]).mistake
     other.write_bytes(b"a\nb\0\n")
     assert f"line 2 of {other} has a NUL byte" in run("search", "dog", other, "-m", models["search"]).mistake
 

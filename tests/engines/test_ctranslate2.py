@@ -351,6 +351,7 @@ def test_sampling_follows_the_probabilities(loaded: Any) -> None:
         assert abs(found[token] / n - p) < 4 * (p * (1 - p) / n) ** 0.5
     several = next(engine.write([Prompt((3, 4))], replace(options, n_best=5, max_new_tokens=6)))
     assert len(several) == 5
+    assert list(engine.write([Prompt((3, 4))], replace(options, top_k=5_000_000_000))), "more than there are: all"
     assert len({text.ids for text in several}) > 1
 
 
@@ -653,6 +654,9 @@ def test_convert_refuses(tmp_path: Path) -> None:
     cutaway.Model(cutaway.build(shrunk("gpt2"))).save(tmp_path / "model")
     with pytest.raises(CheckpointError, match="something other than a saved model"):
         run(str(tmp_path / "model"), tmp_path / "mine", "ctranslate2", None, False, None, False)
+    with pytest.raises(CheckpointError, match="a model in another format, which would be lost"):
+        run(str(tmp_path / "model"), tmp_path / "model", "ctranslate2", None, False, None, False)
+    assert cutaway.load(tmp_path / "model").config == shrunk("gpt2")
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.txt"]
 
 

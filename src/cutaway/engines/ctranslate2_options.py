@@ -90,7 +90,7 @@ def arguments(plan: Plan) -> dict[str, Any]:
         "return_scores": generation.scores or plan.beams > 1,
     }
     if generation.sample:
-        options["sampling_topk"] = generation.top_k or 0  # 0: all
+        options["sampling_topk"] = min(generation.top_k or 0, plan.vocabulary)  # 0: all
         options["sampling_topp"] = generation.top_p or 1.0
         options["sampling_temperature"] = generation.temperature
     return options

@@ -17,7 +17,7 @@ _ROOM = 248  # bytes for the header, which is written last: how many vectors the
 
 def write_vectors(path: Path, vectors: Iterator[Tensor]) -> tuple[int, int]:
     """The tensor `vectors` [n, D], float32, in a file that appears whole or not at all; -> (n, D)."""
-    n, width = 0, 0
+    n, width, path = 0, 0, path.resolve()  # a link stays one
     try:
         handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
         aside = Path(name)
