@@ -338,3 +338,21 @@ def test_a_search_in_one_call_is_the_search_block_by_block(name: str, beams: int
     ]  # fmt: skip
     # A number that falls on the next of its 255 steps moves a log-probability by a hundredth or so.
     assert sum(differences) / len(differences) < 0.05
+
+
+@needs_products
+@pytest.mark.parametrize("beams", [1, 4])
+@pytest.mark.parametrize("name", ["transformer-tiny", "gpt2"])
+def test_a_batch_gives_the_very_numbers_of_one_by_one(name: str, beams: int) -> None:
+    """Not only close: a number that is rounded to another of its 255 steps could change a text."""
+    network = in_int8(noisy(shrunk(name)).eval())
+    usage = Usage(start=1, end=(2,))
+    generator = torch.Generator().manual_seed(3)
+    lengths = [9, 1, 17, 4, 10, 12, 2, 3] if network.has_encoder else [5, 1, 4, 2, 3]
+    prompts = [Prompt(tuple(torch.randint(3, 10, (n,), generator=generator).tolist())) for n in lengths]
+    options = Generation(beams=beams, max_new_tokens=6, batch_tokens=80)
+    together = list(write(network, prompts, options, usage))
+    alone = [next(write(network, [prompt], options, usage)) for prompt in prompts]
+    assert [[text.tokens for text in texts] for texts in together] == [
+        [text.tokens for text in texts] for texts in alone
+    ]

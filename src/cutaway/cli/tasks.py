@@ -59,9 +59,7 @@ def embed(
     texts: list[str] | None, model: str, out: Path | None, engine: str | None, precision: str | None, as_json: bool
 ) -> None:
     if out is not None and ((out.exists() and not out.is_file()) or not out.absolute().parent.is_dir()):
-        raise InputError(
-            f"{out} can't be written: it is a folder or device, or lies in none; give the name of a file"
-        )
+        raise InputError(f"{out} can't be written: it is a folder or device, or lies in none; give the name of a file")
     results = ready(model).embed(inputs_of(texts), engine=engine, precision=precision)
     if out is None:
         _show(results, _vector_json if as_json else _numbers, texts)

@@ -37,13 +37,24 @@ static void softmax(float *x, int64_t n) {
     for (int64_t i = 0; i < whole; i++) x[i] *= share;
 }
 
+/* A row must come out as it does among others. For some processors gcc takes a lonely sum apart, into a product and an
+ * addition that round one after the other; of a sum that it can't follow from step to step it does not. */
+#ifdef __x86_64__
+#define ROUNDED_ONCE(sum) __asm__("" : "+x"(sum))
+#else
+#define ROUNDED_ONCE(sum)
+#endif
+
 /* y[r] = Σ_i a[r][i] · b[i] for R rows, where b is a column of vectors `step` apart */
 static inline __attribute__((always_inline)) void weighted(const int R, const float *a, int64_t of_a, const vector *b,
                                                            int64_t step, int64_t n, vector y[TOGETHER]) {
     vector sum[TOGETHER];
     UNROLLED for (int r = 0; r < R; r++) sum[r] = (vector){0};
     for (int64_t i = 0; i < n; i++)
-        UNROLLED for (int r = 0; r < R; r++) sum[r] += a[r * of_a + i] * b[i * step];
+        UNROLLED for (int r = 0; r < R; r++) {
+            sum[r] += a[r * of_a + i] * b[i * step];
+            ROUNDED_ONCE(sum[r]);
+        }
     UNROLLED for (int r = 0; r < R; r++) y[r] = sum[r];
 }
 

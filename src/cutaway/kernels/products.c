@@ -156,11 +156,7 @@ static inline __attribute__((always_inline)) void tile(const int R, const uint8_
             UNROLLED for (int c = 0; c < VECTORS; c++)
                 total[r][c] = summed(total[r][c], x, w + c * LANES * 4, x_, w + (VECTORS + c) * LANES * 4);
         }
-    const int64_t left = layer->n_out - first;
     float found[ROWS][TILE];
-    const int aside = layer->activation || left < TILE;
-    float *to = aside ? found[0] : y + first;
-    const int64_t of_row = aside ? TILE : layer->n_out;
     UNROLLED for (int c = 0; c < VECTORS; c++) {
         const int64_t at = first + c * LANES;
         const Real scales = real_at(layer->scales + at), bias = layer->bias ? real_at(layer->bias + at) : (Real){0};
@@ -171,12 +167,16 @@ static inline __attribute__((always_inline)) void tile(const int R, const uint8_
         UNROLLED for (int r = 0; r < R; r++) {
             const Real sum = __builtin_convertvector((Counted)total[r][c] - sums, Real);
             const Real value = sum * (row_scales[r] * scales) + (lows[r] + 128.0f * row_scales[r]) * totals + bias;
-            memcpy(to + r * of_row + c * LANES, &value, sizeof value);
+            memcpy(&found[r][c * LANES], &value, sizeof value);
         }
     }
-    if (!aside) return;
     if (layer->activation) activate(layer->activation, found[0], R * TILE);
-    UNROLLED for (int r = 0; r < R; r++) memcpy(y + r * layer->n_out + first, found[r], 4 * (left < TILE ? left : TILE));
+    const int64_t left = layer->n_out - first;
+    UNROLLED for (int r = 0; r < R; r++) {
+        float *to = y + r * layer->n_out + first;
+        if (left >= TILE) memcpy(to, found[r], sizeof found[r]);
+        else memcpy(to, found[r], 4 * left);
+    }
 }
 
 static void tile_rows(int64_t R, const uint8_t *q, int64_t steps, const int8_t *w, const float *row_scales,
