@@ -353,6 +353,5 @@ def test_a_batch_gives_the_very_numbers_of_one_by_one(name: str, beams: int) -> 
     options = Generation(beams=beams, max_new_tokens=6, batch_tokens=80)
     together = list(write(network, prompts, options, usage))
     alone = [next(write(network, [prompt], options, usage)) for prompt in prompts]
-    assert [[text.tokens for text in texts] for texts in together] == [
-        [text.tokens for text in texts] for texts in alone
-    ]
+    for texts, again in zip(together, alone, strict=True):
+        assert [text.tokens for text in texts] == [text.tokens for text in again]
