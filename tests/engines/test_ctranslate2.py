@@ -654,7 +654,7 @@ def test_convert_refuses(tmp_path: Path) -> None:
     cutaway.Model(cutaway.build(shrunk("gpt2"))).save(tmp_path / "model")
     with pytest.raises(CheckpointError, match="something other than a saved model"):
         run(str(tmp_path / "model"), tmp_path / "mine", "ctranslate2", None, False, None, False)
-    with pytest.raises(CheckpointError, match="a model in another format, which would be lost"):
+    with pytest.raises(CheckpointError, match="the model itself, which would be lost"):
         run(str(tmp_path / "model"), tmp_path / "model", "ctranslate2", None, False, None, False)
     assert cutaway.load(tmp_path / "model").config == shrunk("gpt2")
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.txt"]

@@ -70,10 +70,8 @@ def _to_ctranslate2(source: str, out: Path, dtype: str | None, revision: str | N
     from cutaway.engines.ctranslate2_files import Stored, write
 
     stored: Stored = "float32" if dtype is None else cast(Stored, dtype)
-    if (out / "config.json").is_file() and not (out / "model.bin").is_file():
-        raise CheckpointError(
-            f"{out} is a model in another format, which would be lost; give another folder to write to"
-        )
+    if out.resolve() == Path(source).expanduser().resolve():
+        raise CheckpointError(f"{out} is the model itself, which would be lost; give another folder to write to")
     model = load(source, revision=revision)
     with written_aside(out) as aside:
         write(model.network, model.usage, aside, stored)
