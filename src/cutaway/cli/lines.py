@@ -7,9 +7,9 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
+from cutaway.engines.engine import LOG
 from cutaway.loading import load
 from cutaway.model import Model
-from cutaway.tasks.able import LOG
 from cutaway.text.lines import lines_of as lines_of
 
 T = TypeVar("T")

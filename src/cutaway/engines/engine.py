@@ -1,12 +1,15 @@
 """What every engine can be asked: write texts, stream one, read a batch."""
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Literal
+from typing import Literal, Self
 
 from torch import Tensor
 
 from cutaway.decoding.generation import Generation, Prompt, Token, Written
+
+LOG = logging.getLogger("cutaway")
 
 Precision = Literal["float32", "bfloat16", "int8"]
 EngineName = Literal["native", "ctranslate2"]
@@ -20,6 +23,11 @@ class Engine(ABC):
     name: EngineName
     precision: Precision
     weights: tuple[tuple[int, int], ...] = ()  # the addresses and versions of those it was made of
+
+    def announced(self, model: str) -> Self:
+        """Itself, after the log was told what runs the model; on a terminal the commands show that."""
+        LOG.info("%s: %s, %s", model, self.name, self.precision)
+        return self
 
     def serving(self, generation: Generation) -> "Engine":
         """Which engine writes with these options: itself, or the one that it hands them over to."""

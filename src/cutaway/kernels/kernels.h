@@ -1,4 +1,4 @@
-/* The loops of cutaway's engines: built on first use by the machine's own compiler (see kernels.py); without one, torch
+/* The loops of cutaway's engines: built on first use by the machine's own compiler (see __init__.py); without one, torch
  * does the same in more steps. Numbers are float32; tensors have no gaps unless their strides are given. */
 
 #include <math.h>
@@ -9,7 +9,7 @@
 
 /* products.c: y = activation(x Wᵀ + b), with W in 8 bits */
 
-enum { NONE, RELU, GELU, GELU_TANH, SILU }; /* activations, as int8.py numbers them */
+enum { NONE, RELU, GELU, GELU_TANH, SILU }; /* activations, as int8_layers.py numbers them */
 
 typedef struct {
     const int8_t *weight;                /* packed: see products.c */

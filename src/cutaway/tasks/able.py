@@ -1,17 +1,13 @@
 """Whether a model can do a task; if not, a sentence that says what it is and which models can."""
 
-import logging
 from typing import TYPE_CHECKING
 
 from cutaway.errors import InputError
 from cutaway.models.config import Classifier, StackConfig
 
 if TYPE_CHECKING:
-    from cutaway.engines.engine import Engine
     from cutaway.model import Model
     from cutaway.text.tokenizer import Tokenizer
-
-LOG = logging.getLogger("cutaway")
 
 NEEDS = {
     "fill": "an encoder with a masked-language-model head, like google-bert/bert-base-uncased",
@@ -26,12 +22,6 @@ NEEDS = {
     "chat": "a decoder-only language model with a chat template, like Qwen/Qwen2-0.5B-Instruct",
 }
 """Task -> which models can do it."""
-
-
-def named(model: "Model", engine: "Engine") -> "Engine":
-    """The same engine, and the log says which it is: on a terminal the commands show that."""
-    LOG.info("%s: %s, %s", model.name, engine.name, engine.precision)
-    return engine
 
 
 def cannot(model: "Model", task: str) -> InputError:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from cutaway.checks import Size, check
 from cutaway.models.config import Classifier, StackConfig
-from cutaway.tasks.able import cannot, named
+from cutaway.tasks.able import cannot
 from cutaway.tasks.classify import Label, labels, probabilities
 from cutaway.tasks.each import each, prepared, windows
 from cutaway.tasks.pixels import pixels_of, processing_of
@@ -78,7 +78,7 @@ def recognize(
     check("top", top, Size | None)
     check("batch", batch, Size)
     patches, processing = stack.patches, processing_of(model, stack.patches)
-    runner = named(model, model.engine(engine, precision))
+    runner = model.engine(engine, precision).announced(model.name)
 
     def ready(image: Image) -> Tensor | None:
         return None if isinstance(image, str) and not image.strip() else pixels_of(image, processing, patches)

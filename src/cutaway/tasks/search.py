@@ -129,9 +129,9 @@ def _checked(query: str) -> str:
 def _corpus(model: "Model", texts: object, cache: bool, engine: str | None, precision: str | None) -> Corpus:
     if isinstance(texts, str | Path):
         path = Path(texts).expanduser()
-        if path.exists() and not path.is_file():
-            raise InputError(f"{str(texts)[:200]!r} is no file; give one whose lines are searched in")
         if not path.is_file():
+            if path.exists():
+                raise InputError(f"{str(texts)[:200]!r} is no file; give one whose lines are searched in")
             raise InputError(f"there is no file {str(texts)[:200]!r} to search in; texts themselves come as a list")
         return Lines(path, cache, identity(model, model.engine(engine, precision)))
     if isinstance(texts, list | tuple):

@@ -9,7 +9,7 @@ from cutaway.decoding.plan import DEFAULT_TOKENS, Plan
 from cutaway.engines.engine import Engine
 from cutaway.errors import ConfigError, InputError
 from cutaway.models.config import LanguageModel, StackConfig
-from cutaway.tasks.able import cannot, named, tokenizer_of
+from cutaway.tasks.able import cannot, tokenizer_of
 from cutaway.tasks.each import AtOnce, prepared, windows
 from cutaway.tasks.options import Options, generation
 from cutaway.text.pieces import Pieces, Until, text_after
@@ -68,7 +68,7 @@ class Writer:
 
     def _engine(self, name: str | None, precision: str | None) -> Engine:
         """The one asked for; else the fastest that writes the same text."""
-        return named(self.model, self.model.engine(name, precision).serving(self.generation))
+        return self.model.engine(name, precision).serving(self.generation).announced(self.model.name)
 
     @property
     def limit(self) -> int | None:
