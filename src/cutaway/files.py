@@ -76,14 +76,14 @@ def _swap(folder: Path, aside: Path) -> None:
         aside.rename(folder)
         return
     for path in (*aside.rglob("*"), aside):
-        _sync(path)
+        sync(path)
     old = aside.with_name(aside.name + ".old")
     folder.rename(old)
     aside.rename(folder)
     for path in old.iterdir():
         if not any(fnmatch(path.name, pattern) for pattern in OURS) and not (folder / path.name).exists():
             path.rename(folder / path.name)
-    _sync(folder.parent)
+    sync(folder.parent)
     shutil.rmtree(old)
 
 
@@ -94,7 +94,7 @@ def _umask() -> int:
     return mask
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
     """On disk, not only in the system's cache."""
     handle = os.open(path, os.O_RDONLY)
     try:

@@ -34,13 +34,18 @@ def write(network: Network, folder: Path, usage: Usage | None = None, foreign: F
     """config.json and model.safetensors into an empty folder; a weight that two parts share is written once."""
     network = plain(network)
     tensors = dict(network.named_parameters()) | dict(network.named_buffers())
+    write_config(network, folder, usage, foreign)
+    write_weights(folder / WEIGHTS, {name: outgoing(tensor) for name, tensor in tensors.items()})
+
+
+def write_config(network: Network, folder: Path, usage: Usage | None = None, foreign: Files | None = None) -> None:
+    """config.json alone."""
     config: dict[str, Any] = {"format": FORMAT} | network.config.to_json()
     if usage is not None and usage != Usage():
         config["usage"] = schema.to_json(usage)
     if foreign is not None:
         config["huggingface"] = foreign
     (folder / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-    write_weights(folder / WEIGHTS, {name: outgoing(tensor) for name, tensor in tensors.items()})
 
 
 def save(network: Network, folder: str | Path) -> Path:

@@ -366,6 +366,69 @@ def chat(
     chat.run(model, system, asked, json)
 
 
+@app.command(rich_help_panel="Train")
+def train(
+    what: Annotated[str, typer.Argument(metavar="TASK|RUN.toml", help="translate, or a file with all settings.")],
+    source: Annotated[list[str] | None, typer.Option(metavar="FILE", help="Sentences, one a line.")] = None,
+    target: Annotated[list[str] | None, typer.Option(metavar="FILE", help="Their translations, line by line.")] = None,
+    pairs: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FILE", help="Instead: TSV, CSV, JSONL, Parquet, a folder, or hf:owner/name."),
+    ] = None,
+    columns: Annotated[str | None, typer.Option(metavar="A,B", help="Columns of source and target in PAIRS.")] = None,
+    valid_source: Annotated[list[str] | None, typer.Option(metavar="FILE", help="Sentences to judge by.")] = None,
+    valid_target: Annotated[list[str] | None, typer.Option(metavar="FILE", help="Their translations.")] = None,
+    valid_pairs: Annotated[list[str] | None, typer.Option(metavar="FILE", help="Instead, as PAIRS.")] = None,
+    out: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Where the model goes; made.")] = None,
+    preset: Annotated[str | None, typer.Option(help="A model of `cutaway models`; by the data's size.")] = None,
+    start: Annotated[str | None, typer.Option("--from", metavar="MODEL", help="Go on from a trained model.")] = None,
+    vocabulary: Annotated[int | None, typer.Option(help="Tokens of the vocabulary to learn.", min=1)] = None,
+    steps: Annotated[int | None, typer.Option(help="How many steps; by the data's size.", min=1)] = None,
+    seed: Annotated[int | None, typer.Option(help="Another one, another model.")] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any key of a run.toml: optimizer.rate=0.001")
+    ] = None,
+    write_config: Annotated[
+        Path | None, typer.Option(metavar="RUN.toml", help="Do not train: write all settings, explained.")
+    ] = None,
+    plot: Annotated[bool, typer.Option("--plot", help="Draw the curves while it learns.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Start over in a folder that holds a run.")] = False,
+    json: Json = False,
+) -> None:
+    """Train a model on your data: a translator from two files of sentences. Ctrl-C stops it; `resume` goes on."""
+    from cutaway.cli import train
+
+    asked = train.Asked(
+        source=tuple(source or ()),
+        target=tuple(target or ()),
+        pairs=tuple(pairs or ()),
+        columns=tuple(columns.split(",") if columns else ()),
+        valid_source=tuple(valid_source or ()),
+        valid_target=tuple(valid_target or ()),
+        valid_pairs=tuple(valid_pairs or ()),
+        preset=preset,
+        start=start,
+        vocabulary=vocabulary,
+        steps=steps,
+        seed=seed,
+        settings=tuple(settings or ()),
+    )
+    train.train(what, asked, out, write_config, plot, force, json)
+
+
+@app.command(rich_help_panel="Train")
+def resume(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="What --out of `train` was.")],
+    plot: Annotated[bool, typer.Option("--plot", help="Draw the curves while it learns.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Though settings or data have changed.")] = False,
+    json: Json = False,
+) -> None:
+    """Go on with a training that was stopped or killed, to the same model as if it had not been."""
+    from cutaway.cli import train
+
+    train.resume(folder, plot, force, json)
+
+
 def _command(error: Exception) -> str:
     context = getattr(error, "ctx", None)
     return "cutaway" if context is None else str(context.command_path)

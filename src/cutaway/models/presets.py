@@ -104,6 +104,7 @@ LLAMA_3_2 = RotaryScaling(factor=32.0)
 
 PRESETS: dict[str, Callable[[], Config]] = {
     "transformer-tiny": lambda: transformer(4, 128, 4, 256, vocabulary=10000),
+    "transformer-small": lambda: transformer(6, 256, 4, 1024, vocabulary=10000),
     "transformer-base": lambda: transformer(6, 512, 8, 2048),
     "transformer-big": lambda: transformer(6, 1024, 16, 4096),
     "t5-small": lambda: t5(6, 512, 8, 2048),

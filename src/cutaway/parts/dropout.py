@@ -1,5 +1,8 @@
 """Dropout, with cheaper random bits than torch's on a CPU."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import torch
@@ -9,6 +12,17 @@ from torch.nn import functional as F
 from cutaway.errors import ConfigError
 
 _LEVELS = 256
+_GENERATOR: ContextVar[torch.Generator | None] = ContextVar("generator", default=None)
+
+
+@contextmanager
+def drawn_from(generator: torch.Generator) -> Iterator[None]:
+    """What is dropped in this block is drawn from `generator`, not from torch's global one, which threads share."""
+    token = _GENERATOR.set(generator)
+    try:
+        yield
+    finally:
+        _GENERATOR.reset(token)
 
 
 class _ByteDropout(torch.autograd.Function):
@@ -23,7 +37,8 @@ class _ByteDropout(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, level: int) -> Tensor:
         # from=-2^63, to=None: all 64 bits; plain random_() leaves the sign bit 0.
-        words = torch.empty((x.numel() + 7) // 8, dtype=torch.int64).random_(-(2**63), None)
+        words = torch.empty((x.numel() + 7) // 8, dtype=torch.int64)
+        words.random_(-(2**63), None, generator=_GENERATOR.get())
         draws = words.view(torch.uint8)[: x.numel()].view(x.shape)
         ctx.save_for_backward(draws)
         ctx.level = level

@@ -26,6 +26,7 @@ def train_tokenizer(
     *,
     lowercase: bool = False,
     special: Mapping[str, str] | None = None,
+    start: bool = True,
 ) -> Tokenizer:
     """A vocabulary of at most `vocabulary` tokens, learnt from `texts`.
 
@@ -35,7 +36,8 @@ def train_tokenizer(
     byte       the 256 bytes, nothing learnt
     character  the characters of the texts, and bytes for all others
 
-    Encoded, a text stands between start and end. `special` renames the special tokens, or adds separator and classify.
+    Encoded, a text stands between start and end, or with start=False only before the end, as translators have it.
+    `special` renames the special tokens, or adds separator and classify.
     """
     if kind not in _MAKERS:
         raise ConfigError(unknown("kind of tokenizer", str(kind), _MAKERS))
@@ -49,11 +51,11 @@ def train_tokenizer(
         raise ConfigError(f"vocabulary={vocabulary} is too small; kind='{kind}' needs at least {least} tokens")
     backend = _MAKERS[kind](_checked(texts), vocabulary, tokens, names["unknown"], lowercase)
     backend.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in tokens])
-    start, end = names["start"], names["end"]
+    first, end = [f"{names['start']}:0"] if start else [], names["end"]
     backend.post_processor = processors.TemplateProcessing(
-        single=[f"{start}:0", "$A:0", f"{end}:0"],
-        pair=[f"{start}:0", "$A:0", f"{end}:0", "$B:1", f"{end}:1"],
-        special_tokens=[(token, tokens.index(token)) for token in dict.fromkeys((start, end))],
+        single=[*first, "$A:0", f"{end}:0"],
+        pair=[*first, "$A:0", f"{end}:0", "$B:1", f"{end}:1"],
+        special_tokens=[(token, tokens.index(token)) for token in dict.fromkeys((names["start"], end))],
     )
     inputs = {"model_input_names": ["input_ids", "attention_mask"]}
     return FastTokenizer(backend, names, settings=inputs)

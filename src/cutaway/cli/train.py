@@ -1,0 +1,264 @@
+"""`cutaway train` and `cutaway resume`: a model learnt from a user's data, shown while it learns."""
+
+import json
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import FrameType
+
+from cutaway.cli.plot import plot
+from cutaway.errors import ConfigError, unknown
+from cutaway.training import distributed, run
+from cutaway.training.config import Data, ModelChoice, TrainConfig
+from cutaway.training.loop import Outcome
+from cutaway.training.task import Scores
+from cutaway.training.toml import read_config, with_settings, write_config
+from cutaway.training.watch import Step, Watch
+
+TASKS = ("translate",)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the options said."""
+
+    source: tuple[str, ...]
+    target: tuple[str, ...]
+    pairs: tuple[str, ...]
+    columns: tuple[str, ...]
+    valid_source: tuple[str, ...]
+    valid_target: tuple[str, ...]
+    valid_pairs: tuple[str, ...]
+    preset: str | None
+    start: str | None
+    vocabulary: int | None
+    steps: int | None
+    seed: int | None
+    settings: tuple[str, ...]
+
+
+def train(
+    what: str, asked: Asked, out: Path | None, write: Path | None, draw: bool, force: bool, as_json: bool
+) -> None:
+    config = _config(what, asked)
+    if write is not None:
+        if write.exists() and not force:
+            raise ConfigError(f"{write} exists; choose another name, or write over it with --force")
+        command = f"cutaway train {write} --out my-model"
+        write.write_text(write_config(config, f"A training run of cutaway: {command}"), encoding="utf-8")
+        print(write)
+        return
+    if out is None:
+        raise ConfigError("where shall the model go? --out my-model")
+    with _stopping() as stop, _shown(draw) as watch:
+        outcome = run.train(config, out, watch=watch, force=force, stop=stop)
+    _report(outcome, out, as_json)
+
+
+def resume(folder: Path, draw: bool, force: bool, as_json: bool) -> None:
+    with _stopping() as stop, _shown(draw) as watch:
+        outcome = run.resume(folder, watch=watch, force=force, stop=stop)
+    _report(outcome, folder, as_json)
+
+
+def _config(what: str, asked: Asked) -> TrainConfig:
+    if what.endswith(".toml"):
+        config = read_config(Path(what))
+    elif what in TASKS:
+        config = TrainConfig(task="translate")
+    else:
+        raise ConfigError(f"{unknown('task', what, TASKS)}; or give a .toml file")
+    names = ("source", "target", "pairs", "columns", "valid_source", "valid_target", "valid_pairs")
+    given = {name: getattr(asked, name) for name in names if getattr(asked, name)}
+    data: Data = replace(config.data, **given)
+    chosen: ModelChoice = config.model
+    if asked.preset is not None:
+        chosen = replace(chosen, preset=asked.preset)
+    if asked.start is not None:
+        chosen = replace(chosen, start=asked.start)
+    config = replace(config, data=data, model=chosen, seed=config.seed if asked.seed is None else asked.seed)
+    if asked.vocabulary is not None:
+        config = replace(config, tokenizer=replace(config.tokenizer, vocabulary=asked.vocabulary))
+    if asked.steps is not None:
+        config = replace(config, schedule=replace(config.schedule, steps=asked.steps))
+    return with_settings(config, list(asked.settings)) if asked.settings else config
+
+
+def _report(outcome: Outcome, out: Path, as_json: bool) -> None:
+    """On stdout; a run that was stopped ends with the signal's exit code, as shells expect."""
+    if distributed.rank() != 0:
+        return
+    progress = outcome.progress
+    if outcome.reason in ("SIGINT", "SIGTERM"):
+        print(f"stopped at step {progress.step}; go on with: cutaway resume {out}", file=sys.stderr)
+        sys.exit(130 if outcome.reason == "SIGINT" else 143)
+    facts = {
+        "model": str(out), "reason": outcome.reason, "steps": progress.step, "tokens": progress.tokens,
+        "seconds": round(progress.seconds, 1), "scores": outcome.scores, "signatures": outcome.signatures,
+        "averaged": list(outcome.averaged),
+    }  # fmt: skip
+    if as_json:
+        print(json.dumps(facts))
+        return
+    scores = ", ".join(f"{name} {value:.2f}" for name, value in outcome.scores.items())
+    print(f"{out}: {scores} after {progress.step:,} steps, {_time(progress.seconds)}")
+    print(f'try it: cutaway translate "…" --model {out}')
+
+
+@contextmanager
+def _stopping() -> Iterator[run.Stop]:
+    """Ctrl-C and SIGTERM end the run after its present step, and the state is saved; a second one ends it at once."""
+    heard: list[str] = []
+
+    def hear(number: int, _: FrameType | None) -> None:
+        heard.append(signal.Signals(number).name)
+        if len(heard) > 1:
+            raise KeyboardInterrupt
+        print("stopping after this step …", file=sys.stderr, flush=True)
+
+    before = {number: signal.signal(number, hear) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield lambda: heard[0] if heard else None
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _shown(draw: bool) -> Iterator[Watch]:
+    if distributed.rank() != 0:
+        yield Watch()
+    elif sys.stderr is not None and sys.stderr.isatty():
+        with Live(draw) as watch:
+            yield watch
+    else:
+        yield Lines()
+
+
+class Lines(Watch):
+    """For logs: a line for each look, and for a step now and then."""
+
+    def __init__(self) -> None:
+        self._told = time.monotonic()
+        self._seen = Rate()
+
+    def say(self, text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+    def warn(self, text: str) -> None:
+        self.say(f"Warning: {text}")
+
+    def resumed(self, step: int) -> None:
+        self.say(f"going on after step {step}")
+
+    def step(self, step: Step) -> None:
+        self._seen.add(step)
+        if time.monotonic() - self._told > 30 or step.number == 1:
+            self._told = time.monotonic()
+            self.say(self._seen.line(step))
+
+    def look(self, step: int, scores: Scores, is_best: bool, seconds: float) -> None:
+        self.say(f"step {step}: {_scores(scores)}{' (best)' if is_best else ''}")
+
+
+class Live(Watch):
+    """For people: a line that moves, a line for each look above it, and with --plot the curves below."""
+
+    def __init__(self, draw: bool) -> None:
+        from rich.console import Console
+        from rich.live import Live as RichLive
+
+        self._console = Console(stderr=True)
+        self._live = RichLive(console=self._console, refresh_per_second=4, redirect_stdout=False, redirect_stderr=False)
+        self._draw = draw
+        self._seen = Rate()
+        self._losses: list[tuple[float, float]] = []
+        self._looks: list[tuple[int, Scores]] = []
+
+    def __enter__(self) -> "Live":
+        self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._live.stop()
+
+    def say(self, text: str) -> None:
+        self._console.print(text, highlight=False, markup=False)
+
+    def warn(self, text: str) -> None:
+        self._console.print(f"Warning: {text}", style="yellow", highlight=False, markup=False)
+
+    def resumed(self, step: int) -> None:
+        self.say(f"going on after step {step}")
+
+    def step(self, step: Step) -> None:
+        from rich.text import Text
+
+        self._seen.add(step)
+        self._losses.append((step.number, step.nll))
+        if len(self._losses) > 4000:
+            del self._losses[::2]
+        self._live.update(Text("\n".join([*self._curves(), self._seen.line(step)])))
+
+    def look(self, step: int, scores: Scores, is_best: bool, seconds: float) -> None:
+        self._looks.append((step, scores))
+        self.say(f"step {step}: {_scores(scores)}{' (best)' if is_best else ''}")
+
+    def _curves(self) -> list[str]:
+        if not self._draw or len(self._losses) < 2:
+            return []
+        width = max(20, min(100, self._console.width - 12))
+        drawn = ["loss of a token: training, and at each look validation"]
+        drawn += plot([self._losses, [(step, scores["loss"]) for step, scores in self._looks]], width, 8)
+        names = [name for name in (self._looks[-1][1] if self._looks else {}) if name != "loss"]
+        if len(self._looks) > 1 and names:
+            drawn += [f"{names[0]} on the validation examples"]
+            drawn += plot([[(step, scores[names[0]]) for step, scores in self._looks]], width, 8)
+        return drawn
+
+
+class Rate:
+    """How fast steps are made, over the last of them."""
+
+    def __init__(self) -> None:
+        self._steps: list[tuple[float, int, float]] = []
+
+    def add(self, step: Step) -> None:
+        self._steps = [*self._steps[-49:], (time.monotonic(), step.tokens, step.nll)]
+
+    def line(self, step: Step) -> str:
+        tokens = sum(tokens for _, tokens, _ in self._steps[1:])
+        seconds = self._steps[-1][0] - self._steps[0][0]
+        loss = sum(nll for _, _, nll in self._steps) / len(self._steps)
+        text = f"step {step.number:,} of {step.of:,}, epoch {step.epochs:.1f}, loss {loss:.3f}"
+        if seconds > 0:
+            left = (step.of - step.number) * seconds / (len(self._steps) - 1)
+            text += f", {tokens / seconds:,.0f} tokens/s, {_time(left)} left"
+        return f"{text}, {memory() / 2**20:,.0f} MB"
+
+
+def memory() -> int:
+    """Bytes of memory that this process has now, or had at most where that is not known."""
+    try:
+        import resource
+
+        with open("/proc/self/statm", encoding="ascii") as file:
+            return int(file.read().split()[1]) * resource.getpagesize()
+    except OSError:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def _scores(scores: Scores) -> str:
+    return ", ".join(
+        f"{name} {value:.3f}" if name == "loss" else f"{name} {value:.2f}" for name, value in scores.items()
+    )
+
+
+def _time(seconds: float) -> str:
+    minutes, whole = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{whole:02}" if hours else f"{minutes}:{whole:02}"

@@ -1,0 +1,128 @@
+"""Texts as token ids in files that are mapped, not read: encoded once, found again by what they were made of.
+
+A folder of the cache holds, for each side, its ids one after another (`source.ids`, 32 bits each) and where each text
+ends (`source.ends`, 64 bits each), and `report.json`, which is written last: a folder without it is not whole.
+"""
+
+import hashlib
+import json
+import shutil
+import tempfile
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from cutaway.errors import CheckpointError
+from cutaway.files import cache_folder, read_json, sync
+
+Encode = Callable[[list[str]], list[list[int]]]
+Row = tuple[str, ...]
+_AT_ONCE = 10_000  # texts that are encoded together
+_REPORT = "report.json"
+
+
+class Texts:
+    """Many texts as ids: `texts[i]` is the i-th, `texts.lengths` how long each is."""
+
+    def __init__(self, ids: Tensor, ends: Tensor) -> None:
+        self.ids, self.ends = ids, ends
+        self.lengths = ends.diff(prepend=ends.new_zeros(1))
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    def __getitem__(self, i: int) -> Tensor:
+        return self.ids[int(self.ends[i - 1]) if i else 0 : int(self.ends[i])]
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return (self[i] for i in range(len(self)))
+
+    def padded(self, rows: Sequence[int], pad: int) -> Tensor:
+        """The texts of these rows under each other [B, T], the shorter ones filled up."""
+        texts = [self[row].long() for row in rows]
+        return torch.nn.utils.rnn.pad_sequence(texts, batch_first=True, padding_value=pad)
+
+    @classmethod
+    def of(cls, rows: Sequence[Sequence[int]]) -> Self:
+        """From ids in memory."""
+        lengths = torch.tensor([len(row) for row in rows], dtype=torch.int64)
+        return cls(torch.tensor([i for row in rows for i in row], dtype=torch.int32), lengths.cumsum(0))
+
+    @classmethod
+    def mapped(cls, folder: Path, name: str) -> Self:
+        return cls(_mapped(folder / f"{name}.ids", torch.int32), _mapped(folder / f"{name}.ends", torch.int64))
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """The sides of a corpus, and what there was to say when it was read."""
+
+    sides: dict[str, Texts]
+    report: dict[str, Any]
+
+
+def encoded(
+    sides: dict[str, Encode], made_of: Sequence[str], read: Callable[[dict[str, Any]], Iterator[Row]], max_tokens: int
+) -> Encoded:
+    """The rows that `read` gives, a text for each side, encoded and kept under the digest of `made_of`.
+
+    A row with a text of more than `max_tokens` tokens is left out whole. `read` may put what it has to say into the
+    dictionary it gets; "tokens" is how many rows were too long.
+    """
+    digest = hashlib.sha256("\0".join((*sides, *made_of, str(max_tokens))).encode()).hexdigest()
+    try:
+        cache = cache_folder("encoded")
+        folder = cache / digest[:32]
+        if not (folder / _REPORT).is_file():
+            aside = Path(tempfile.mkdtemp(prefix=".encoding.", dir=cache))
+            try:
+                report: dict[str, Any] = {}
+                report["tokens"] = _write(aside, sides, read(report), max_tokens)
+                (aside / _REPORT).write_text(json.dumps(report), encoding="utf-8")
+                for path in (*aside.iterdir(), aside):
+                    sync(path)
+                shutil.rmtree(folder, ignore_errors=True)
+                aside.rename(folder)
+            finally:
+                shutil.rmtree(aside, ignore_errors=True)
+    except OSError as error:
+        raise CheckpointError(
+            f"encoded texts can't be kept in {error.filename or 'the cache'}: {error.strerror or error}; make room, or "
+            f"set CUTAWAY_CACHE to a folder that has some"
+        ) from None
+    return Encoded({name: Texts.mapped(folder, name) for name in sides}, read_json(folder / _REPORT))
+
+
+def _write(folder: Path, sides: dict[str, Encode], rows: Iterable[Row], max_tokens: int) -> int:
+    """How many rows were left out."""
+    left_out, rows = 0, iter(rows)
+    with ExitStack() as files:
+        ids_files = [files.enter_context((folder / f"{name}.ids").open("wb")) for name in sides]
+        ends_files = [files.enter_context((folder / f"{name}.ends").open("wb")) for name in sides]
+        places = [0 for _ in sides]
+        while some := list(islice(rows, _AT_ONCE)):
+            found = [encode(list(texts)) for encode, texts in zip(sides.values(), zip(*some, strict=True), strict=True)]
+            fits = [all(len(ids) <= max_tokens for ids in row) for row in zip(*found, strict=True)]
+            left_out += fits.count(False)
+            for side, texts in enumerate(found):
+                ids, ends = array("i"), array("q")
+                for text, fit in zip(texts, fits, strict=True):
+                    if fit:
+                        ids.extend(text)
+                        places[side] += len(text)
+                        ends.append(places[side])
+                ids.tofile(ids_files[side])
+                ends.tofile(ends_files[side])
+    return left_out
+
+
+def _mapped(path: Path, dtype: torch.dtype) -> Tensor:
+    n = path.stat().st_size // dtype.itemsize
+    return torch.from_file(str(path), shared=False, size=n, dtype=dtype) if n else torch.empty(0, dtype=dtype)

@@ -1,0 +1,156 @@
+"""Files as bytes, decompressed by their ending; what is missing, cut off or damaged is told in one sentence."""
+
+import bz2
+import gzip
+import hashlib
+import io
+import lzma
+import stat
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from types import ModuleType
+from typing import IO, TYPE_CHECKING, Any, cast
+
+from cutaway.errors import InputError
+from cutaway.text.lines import LONGEST
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+COMPRESSED = (".gz", ".xz", ".bz2", ".zst")
+_OPENERS: dict[str, Callable[[IO[bytes]], AbstractContextManager[Any]]] = {
+    ".gz": lambda file: gzip.GzipFile(fileobj=file), ".xz": lzma.LZMAFile, ".bz2": bz2.BZ2File,
+}  # fmt: skip
+_CHUNK = 1 << 16
+_ZSTD_CHUNK = 1 << 10
+"""Bytes that zstd is fed at once: 4 of them may become 128 KB, so this is at most 32 MB."""
+
+
+def inner_name(path: str | Path) -> str:
+    """The file's name without its compression: that of `data/train.tsv.gz` is `train.tsv`."""
+    path = Path(path)
+    return path.stem if path.suffix.lower() in COMPRESSED else path.name
+
+
+def open_bytes(path: str | Path) -> IO[bytes]:
+    """A file's content, decompressed if its name ends in .gz, .xz, .bz2 or .zst.
+
+    Opening or reading it raises InputError where it is missing, a folder, cut off or damaged.
+    """
+    size_of(path)
+    return cast(IO[bytes], io.BufferedReader(_Pieces(_pieces(Path(path))), _CHUNK))
+
+
+def lines(path: str | Path) -> Iterator[bytes]:
+    """The lines of a file with their ends; one of more than 16 MB comes in parts, the first longer than LONGEST."""
+    with open_bytes(path) as file:
+        while line := file.readline(LONGEST + 1):
+            yield line
+
+
+def n_lines(path: str | Path) -> int:
+    """How many lines `lines` gives, counted without looking at them."""
+    count, last = 0, b"\n"
+    with open_bytes(path) as file:
+        while piece := file.read(_CHUNK):
+            count += piece.count(b"\n")
+            last = piece[-1:]
+    return count + (last != b"\n")
+
+
+def size_of(path: str | Path) -> int:
+    """The bytes of a regular file as it is on disk; InputError for all else that a name can be."""
+    try:
+        status = Path(path).stat()
+    except FileNotFoundError:
+        raise InputError(f"there is no file {str(path)!r}") from None
+    except (OSError, ValueError) as error:
+        raise InputError(f"{str(path)!r} can't be read: {getattr(error, 'strerror', None) or error}") from None
+    if stat.S_ISDIR(status.st_mode):
+        raise InputError(f"{path} is a folder, expected a file")
+    if not stat.S_ISREG(status.st_mode):
+        raise InputError(f"{path} is not a file that can be read twice; write what it gives to a file first")
+    return status.st_size
+
+
+def file_digest(path: str | Path) -> bytes:
+    """SHA-256 of a file's bytes as they are on disk."""
+    size_of(path)
+    try:
+        with open(path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").digest()
+    except OSError as error:
+        raise InputError(f"{path} can't be read: {error.strerror}") from None
+
+
+class _Pieces(io.RawIOBase):
+    """Pieces of bytes as one stream, so that io.BufferedReader finds the lines."""
+
+    def __init__(self, pieces: Iterator[bytes]) -> None:
+        self._pieces, self._rest = pieces, memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: "WriteableBuffer") -> int:
+        while not self._rest:
+            try:
+                self._rest = memoryview(next(self._pieces))
+            except StopIteration:
+                return 0
+        space = memoryview(buffer).cast("B")
+        n = min(len(space), len(self._rest))
+        space[:n], self._rest = self._rest[:n], self._rest[n:]
+        return n
+
+    def close(self) -> None:
+        self._pieces.close()  # type: ignore[attr-defined]  # a generator: it closes its file
+        super().close()
+
+
+def _pieces(path: Path) -> Iterator[bytes]:
+    ending = path.suffix.lower()
+    damage: tuple[type[Exception], ...] = (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError)
+    if ending == ".zst":
+        damage = (EOFError, _zstandard(path).ZstdError)
+    try:
+        with path.open("rb") as file:
+            if ending == ".zst":
+                yield from _unzstd(path, file)
+                return
+            with _OPENERS.get(ending, nullcontext)(file) as stream:
+                while piece := stream.read(_CHUNK):
+                    yield piece
+    except damage as error:
+        raise InputError(f"{path} is cut off or damaged ({error}); copy or download it again") from None
+    except OSError as error:
+        if error.strerror is None:  # bz2 has no error of its own
+            raise InputError(f"{path} is cut off or damaged ({error}); copy or download it again") from None
+        raise InputError(f"{path} can't be read: {error.strerror}") from None
+
+
+def _unzstd(path: Path, file: IO[bytes]) -> Iterator[bytes]:
+    """Frame after frame. zstandard's own stream takes a file that is cut off for one that has ended."""
+    decompressor = _zstandard(path).ZstdDecompressor()
+    frame, begun = decompressor.decompressobj(), False
+    while data := file.read(_ZSTD_CHUNK):
+        while data:
+            begun = True
+            if piece := frame.decompress(data):
+                yield piece
+            data = b""
+            if frame.eof:
+                data = frame.unused_data
+                frame, begun = decompressor.decompressobj(), False
+    if begun:
+        raise EOFError("it ends inside a frame")
+
+
+def _zstandard(path: Path) -> ModuleType:
+    try:
+        import zstandard
+    except ImportError:
+        raise InputError(f"{path} is compressed with zstd: pip install 'cutaway[data]'") from None
+    return zstandard

@@ -1,0 +1,104 @@
+"""The model's card: README.md with what it was made of, how, and how good it is; curves.png beside it."""
+
+import json
+import platform
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import cutaway
+from cutaway.training import state
+from cutaway.training.folder import RunFolder
+from cutaway.training.loop import Outcome
+from cutaway.training.prepare import Prepared
+
+
+def write_card(folder: RunFolder, prepared: Prepared, outcome: Outcome) -> None:
+    """Of a run that ended, or was stopped: the card says which."""
+    drawn = draw_curves(folder.metrics, folder.path / "curves.png")
+    state.write_whole(folder.path / "README.md", card(folder, prepared, outcome, drawn))
+
+
+def card(folder: RunFolder, prepared: Prepared, outcome: Outcome, drawn: bool) -> str:
+    config, progress = prepared.config, outcome.progress
+    title = config.card.title or folder.path.resolve().name
+    n_weights = sum(weight.numel() for weight in prepared.model.network.parameters())
+    header = {
+        "language": list(config.card.languages), "license": config.card.licence, "library_name": "cutaway",
+        "pipeline_tag": "translation",
+    }  # fmt: skip
+    front = "\n".join(f"{key}: {json.dumps(value)}" for key, value in header.items() if value)
+    made = config.model.preset or f"{config.model.start}, trained further"
+    done = {"done": "all steps", "done already": "all steps", "patience": "until nothing better was found"}
+    lines = [
+        f"---\n{front}\n---\n\n# {title}\n",
+        f"A translator of {n_weights:,} parameters ({made}), trained by cutaway {cutaway.__version__} "
+        f"{'from scratch ' if config.model.start is None else ''}on {prepared.facts['pairs']:,} pairs.\n",
+        '```\ncutaway translate "…" --model ' + folder.path.name + "\n```\n",
+        "## Scores\n",
+        _scores(outcome),
+        "## Training\n",
+        f"- {progress.step:,} steps ({done.get(outcome.reason, outcome.reason)}), {progress.tokens:,} target tokens, "
+        f"{progress.seconds / 60:.1f} minutes on {_machine()}; seed {config.seed}.",
+        "- Data, SHA-256: "
+        + ", ".join(f"{name} `{digest[:16]}…`" for name, digest in prepared.facts["data"].items())
+        + ".",
+        f"- {prepared.facts['report']['text']}.",
+        "- `run.toml` has every setting; `metrics.jsonl` every measurement.\n",
+    ]
+    if drawn:
+        lines.append("![loss and score against steps](curves.png)\n")
+    lines += [
+        "## Licence\n",
+        f"Model: {config.card.licence or 'not stated'}. Data: {config.card.data_licence or 'not stated'}.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _scores(outcome: Outcome) -> str:
+    if not outcome.scores:
+        return "The run was stopped before it was done; the best model so far is what this folder holds.\n"
+    rows = [
+        f"| {name} | {value:.2f} | `{outcome.signatures.get(name, '')}` |" for name, value in outcome.scores.items()
+    ]
+    mean = f"the mean of steps {', '.join(map(str, outcome.averaged))}" if outcome.averaged else "the best single step"
+    return "\n".join(
+        ["| on the validation pairs | | signature |", "| --- | --- | --- |", *rows, "", f"The weights are {mean}.\n"]
+    )
+
+
+def _machine() -> str:
+    threads = torch.get_num_threads()
+    where = torch.cuda.get_device_name() if torch.cuda.is_available() else f"{threads} cores ({platform.machine()})"
+    return f"{where}, torch {torch.__version__}"
+
+
+def draw_curves(metrics: Path, out: Path) -> bool:
+    """Loss and scores against steps, as a PNG; False where matplotlib is not installed or there is nothing to draw."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        return False
+    lines: list[dict[str, Any]] = [json.loads(line) for line in metrics.read_text(encoding="utf-8").splitlines()]
+    steps = [line for line in lines if "loss" in line]
+    looks = [line for line in lines if "valid" in line]
+    if not steps or not looks:
+        return False
+    figure = Figure(figsize=(9, 3.6), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    left.plot([line["step"] for line in steps], [line["nll"] for line in steps], lw=0.8, label="training")
+    left.plot(
+        [line["step"] for line in looks], [line["valid"]["loss"] for line in looks], marker=".", label="validation"
+    )
+    left.set(xlabel="step", ylabel="-log p of a token", title="loss")
+    left.legend()
+    for name in looks[0]["valid"]:
+        if name != "loss":
+            right.plot(
+                [line["step"] for line in looks], [line["valid"][name] for line in looks], marker=".", label=name
+            )
+    right.set(xlabel="step", title="scores on the validation pairs")
+    right.legend()
+    figure.savefig(out, dpi=110)
+    return True

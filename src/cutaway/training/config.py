@@ -1,0 +1,224 @@
+"""What a training run is, as data: every key of a run.toml, with the sentence that explains it there.
+
+None means: chosen by the size of the data (see choices.py); the run.toml that a run leaves behind has the choice.
+"""
+
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+from cutaway.checks import Count, Positive, Probability, Rule, Size, check_fields
+from cutaway.errors import ConfigError
+from cutaway.parts.block import NormPlace
+from cutaway.training import optimizer, schedule
+
+Share = Annotated[float, Rule("at least 0 and at most 1", lambda number: 0 <= number <= 1)]
+NotNegative = Annotated[float, Rule("at least 0", lambda number: number >= 0)]
+TokenizerKind = Literal["bpe", "wordpiece", "unigram", "byte", "character"]
+TaskName = Literal["translate", "complete", "classify"]
+Metric = Literal["bleu", "chrf", "accuracy", "loss"]
+
+
+def key(default: Any, text: str) -> Any:
+    """A field with its default and what it means."""
+    return field(default=default, metadata={"text": text})
+
+
+class Section:
+    """A table of the run.toml; its values are checked as it is made."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Data(Section):
+    """What to learn from: two aligned files, or one file (or folder, or hf:owner/name) of pairs."""
+
+    source: tuple[str, ...] = key(
+        (), "Text of the source language, a sentence a line: one file or several. May be .gz, .xz, .zst."
+    )
+    target: tuple[str, ...] = key((), "Its translations, line by line; as many files.")
+    pairs: tuple[str, ...] = key(
+        (), "Instead of these two: TSV, CSV, JSONL or Parquet files, a folder of them, or hf:owner/name of the hub."
+    )
+    columns: tuple[str, ...] = key((), "Which columns of such a file are source and target: names or numbers from 0.")
+    valid_source: tuple[str, ...] = key(
+        (), "Pairs that are never learnt, to see how well it translates; without any, some are held out."
+    )
+    valid_target: tuple[str, ...] = key((), "Their translations.")
+    valid_pairs: tuple[str, ...] = key((), "Instead of these two, as above.")
+    held_out: Count = key(1000, "How many pairs to hold out if none are given; at most a tenth.")
+    max_tokens: Size = key(256, "A pair with more tokens than this on one side is left out.")
+    max_ratio: NotNegative = key(
+        9.0, "A pair whose sides differ in length by more than this factor is left out; 0 keeps all."
+    )
+    duplicates: bool = key(True, "Whether a pair that occurs again is kept.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenizerChoice(Section):
+    """How texts are cut into tokens."""
+
+    kind: TokenizerKind = key("bpe", "bpe, unigram, wordpiece, byte or character; learnt from the training texts.")
+    vocabulary: Size | None = key(None, "How many tokens it may have.")
+    joint: bool = key(True, "One vocabulary for both languages, or one each.")
+    lowercase: bool = key(False, "Whether case is given up.")
+    start: str | None = key(None, "A folder or hub name whose tokenizer to use instead of learning one.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelChoice(Section):
+    """What is trained: a preset, changed where a number is given; or a model to go on from."""
+
+    preset: str | None = key(None, "Its name in `cutaway models`: transformer-tiny, bahdanau-gru, …")
+    start: str | None = key(
+        None, "A folder or hub name of a model whose weights to begin with (its tokenizer comes along)."
+    )
+    n_blocks: Size | None = key(None, "Blocks on each side (layers of a recurrent model).")
+    d_model: Size | None = key(None, "Width of the vectors between them.")
+    n_heads: Size | None = key(None, "Attention heads.")
+    d_ff: Size | None = key(None, "Width inside the feed-forward network.")
+    d_hidden: Size | None = key(None, "Width of a recurrent model's state.")
+    norm_place: NormPlace | None = key(
+        None, "Norms after each residual sum (post, the paper's) or before each sublayer (pre)."
+    )
+    dropout: Probability | None = key(
+        None, "Share of numbers that is dropped at the embedding and after each sublayer."
+    )
+    attention_dropout: Probability | None = key(None, "Share of attention weights that is dropped.")
+    ff_dropout: Probability | None = key(None, "Share of numbers that is dropped inside the feed-forward network.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batches(Section):
+    """What one step looks at."""
+
+    tokens: Size | None = key(
+        None, "Target tokens of one step, padding included; gradients are divided by the real ones."
+    )
+    shares: Size | None = key(
+        None,
+        "Pieces of a step: each core, or each rank of a cluster, computes some. Other pieces, other batches.",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimizerChoice(Section):
+    """How gradients become steps."""
+
+    kind: optimizer.Kind = key("adamw", "adamw, or muon for the matrices inside the blocks (AdamW for all else).")
+    rate: Positive | None = key(None, "The highest learning rate.")
+    matrix_rate: Positive = key(0.02, "Muon's highest learning rate.")
+    beta1: Probability = key(0.9, "Adam's memory of gradients.")
+    beta2: Probability = key(0.98, "Adam's memory of their squares.")
+    epsilon: Positive = key(1e-9, "Adam's ε.")
+    decay: NotNegative = key(0.0001, "Weight decay of the matrices.")
+    clip: NotNegative = key(1.0, "Gradients longer than this are shortened to it; 0: never.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScheduleChoice(Section):
+    """How the rate moves, and how long it goes on."""
+
+    kind: schedule.Kind = key("cosine", "noam, inverse_sqrt, cosine, linear, slanted_triangular or constant.")
+    warmup: Count | None = key(None, "Steps in which the rate rises.")
+    steps: Size | None = key(None, "Steps in all.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Regularization(Section):
+    """What keeps it from learning by heart, besides dropout."""
+
+    smoothing: Probability = key(0.1, "Label smoothing: this share of the probability goes to all words.")
+    agreement: NotNegative = key(
+        0.0, "R-Drop's α: each batch runs twice, and the two outputs are pulled together. Doubles the work."
+    )
+    bpe_dropout: Probability = key(
+        0.0, "Share of merges that is left out when a source is cut into pieces, other ones each time."
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Validation(Section):
+    """How it is judged on the way."""
+
+    every: Size | None = key(None, "Steps between two looks at the validation pairs.")
+    metric: Metric | None = key(None, "bleu, chrf, accuracy or loss: what the best model is the best in.")
+    beams: Size = key(1, "Beams with which it translates for this.")
+    limit: Size = key(2000, "At most so many validation pairs are used.")
+    patience: Count = key(0, "Stop when so many looks in a row found nothing better; 0: never.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Averaging(Section):
+    """The weights that are kept: averages learn less by heart than any single step's."""
+
+    ema: Probability = key(
+        0.0, "Judge and keep a moving average of the weights, with this memory (0.999); 0: the weights themselves."
+    )
+    of: Literal["best", "last", "none"] = key(
+        "best",
+        "The model in the end: the mean of the best, or of the last, weights looked at, or the best (none).",
+    )
+    count: Size = key(5, "How many are averaged.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Saving(Section):
+    """What a crash can cost."""
+
+    minutes: Positive = key(2.0, "Minutes between two states from which the run can go on.")
+    keep: Size = key(2, "How many of them are kept.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MachineChoice(Section):
+    """Where it runs. None of these keys changes what is learnt, but for rounding."""
+
+    device: str = key("auto", "auto, cpu, cuda or cuda:1.")
+    precision: Literal["auto", "float32", "bfloat16"] = key("auto", "auto: bfloat16 where the machine is faster in it.")
+    compile: bool = key(False, "Whether to try torch.compile; if it can't, the run goes on without and says why.")
+    sharding: Literal["ddp", "fsdp"] = key(
+        "ddp", "Under torchrun: each rank has the whole model (ddp), or a part of it (fsdp)."
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Card(Section):
+    """What the model's README.md says about it."""
+
+    title: str = key("", "Its name.")
+    languages: tuple[str, ...] = key((), "Codes of the languages, like en, fr.")
+    licence: str = key("", "The licence of the model.")
+    data_licence: str = key("", "The licence of the data, and whom to name.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig(Section):
+    """One run."""
+
+    task: TaskName = key("translate", "translate, complete or classify.")
+    seed: int = key(1, "Decides first weights, the order of batches, and what is dropped.")
+    data: Data = field(default_factory=Data)
+    tokenizer: TokenizerChoice = field(default_factory=TokenizerChoice)
+    model: ModelChoice = field(default_factory=ModelChoice)
+    batches: Batches = field(default_factory=Batches)
+    optimizer: OptimizerChoice = field(default_factory=OptimizerChoice)
+    schedule: ScheduleChoice = field(default_factory=ScheduleChoice)
+    regularization: Regularization = field(default_factory=Regularization)
+    validation: Validation = field(default_factory=Validation)
+    averaging: Averaging = field(default_factory=Averaging)
+    saving: Saving = field(default_factory=Saving)
+    machine: MachineChoice = field(default_factory=MachineChoice)
+    card: Card = field(default_factory=Card)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not -(2**31) <= self.seed < 2**31:
+            raise ConfigError(f"seed={self.seed} must be a whole number of at most 32 bits")
+        if self.regularization.agreement and self.task == "classify":
+            raise ConfigError("regularization.agreement (R-Drop) is for texts that are written: translate, complete")
+
+
+UNCHANGING = ("saving", "machine", "card")
+"""Sections that may differ when a run goes on: they do not change what is learnt."""

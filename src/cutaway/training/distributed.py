@@ -1,0 +1,245 @@
+"""One process, or many under torchrun: who computes which shares, and how gradients and decisions come together.
+
+`torchrun --nproc-per-node 2 -m cutaway train …` starts the ranks; nothing here starts processes. Rank r computes the
+shares r, r + R, r + 2R, … of every step, whatever their number R: a run may go on with more or fewer ranks.
+"""
+
+import os
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Literal, cast
+
+import torch
+from torch import Tensor, nn
+
+from cutaway.errors import CheckpointError, ConfigError
+from cutaway.models.network import Network
+from cutaway.training.loss import Loss
+from cutaway.training.shares import Cores, Randomness, Sums, one_by_one
+from cutaway.training.task import Task
+
+Batch = Any
+Surroundings = Callable[[], AbstractContextManager[object]]
+
+
+class Objective(nn.Module):
+    """batch -> loss, as one module: what is spread over ranks has to be called through its forward()."""
+
+    def __init__(self, network: Network, task: Task) -> None:
+        super().__init__()
+        self.network, self.task = network, task
+        self.seen = (0.0, 0)
+
+    def forward(self, batch: Batch) -> Tensor:
+        loss = self.task.loss(self.network, batch)
+        self.seen = (loss.nll, loss.n)
+        return loss.total
+
+
+class Alone:
+    """One process; on a CPU a thread for each core."""
+
+    rank, ranks = 0, 1
+
+    def __init__(self, network: Network, task: Task, device: torch.device, surroundings: Surroundings) -> None:
+        self.network, self.task, self.surroundings = network, task, surroundings
+        self.weights = [weight for weight in network.parameters() if weight.requires_grad]
+        n = torch.get_num_threads()
+        self.cores = Cores(n, surroundings) if device.type == "cpu" and n > 1 else None
+        self.compute: Callable[[Batch], Loss] = lambda batch: self.task.loss(self.network, batch)
+
+    def gradients(self, shares: Sequence[Tensor], random: Randomness, n_tokens: int) -> Sums:
+        """Leaves the gradients of the mean loss in the weights. `shares`: the rows of each."""
+
+        def compute(share: int) -> Loss:
+            return self.compute(self.task.batch(shares[share]))
+
+        numbers = range(len(shares))
+        if self.cores is not None:
+            return self.cores(self.weights, numbers, compute, random, n_tokens)
+        threads = torch.get_num_threads()
+        with self.surroundings():
+            sums = one_by_one(numbers, compute, random, n_tokens)
+        torch.set_num_threads(threads)
+        return sums
+
+    def any(self, flags: Sequence[bool]) -> list[bool]:
+        """Each flag is true if it is for some rank."""
+        return list(flags)
+
+    def whole(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Tensors of which each rank may have a part, put together."""
+        return tensors
+
+    def told(self, scores: dict[str, float]) -> dict[str, float]:
+        """What rank 0 found."""
+        return scores
+
+    def wait(self) -> None:
+        """Until every rank is here."""
+
+    def close(self) -> None:
+        if self.cores is not None:
+            self.cores.close()
+
+
+class Together:
+    """Many processes, each with the whole model (ddp) or a part of it (fsdp)."""
+
+    def __init__(
+        self,
+        network: Network,
+        task: Task,
+        device: torch.device,
+        surroundings: Surroundings,
+        sharding: Literal["ddp", "fsdp"],
+    ) -> None:
+        import torch.distributed as dist
+
+        self.dist, self.device, self.task, self.sharding, self.surroundings = dist, device, task, sharding, surroundings
+        self.rank, self.ranks = dist.get_rank(), dist.get_world_size()
+        self.objective: nn.Module = Objective(network, task)
+        if sharding == "fsdp":
+            shard(network, self.objective)
+            self.module: nn.Module = self.objective
+        else:
+            ids = [device.index or 0] if device.type == "cuda" else None
+            self.module = nn.parallel.DistributedDataParallel(self.objective, device_ids=ids)
+
+    def gradients(self, shares: Sequence[Tensor], random: Randomness, n_tokens: int) -> Sums:
+        mine = list(range(self.rank, len(shares), self.ranks))
+
+        def compute(share: int) -> Loss:
+            last = share == mine[-1]
+            if isinstance(self.module, nn.parallel.DistributedDataParallel):
+                self.module.require_backward_grad_sync = last
+            else:
+                cast(Any, self.module).set_requires_gradient_sync(last)
+            total = self.module(self.task.batch(shares[share]))
+            nll, n = cast(Objective, self.objective).seen
+            return Loss(total, nll, n)
+
+        with self.surroundings():
+            # both average over ranks what we want added
+            sums = one_by_one(mine, compute, random, n_tokens / self.ranks)
+        seen = torch.tensor([sums.total, sums.nll, sums.n], dtype=torch.float64, device=self.device)
+        self.dist.all_reduce(seen)
+        return Sums(float(seen[0]), float(seen[1]), int(seen[2]))
+
+    def any(self, flags: Sequence[bool]) -> list[bool]:
+        found = torch.tensor([int(flag) for flag in flags], device=self.device)
+        self.dist.all_reduce(found, op=self.dist.ReduceOp.MAX)
+        return [bool(flag) for flag in found.tolist()]
+
+    def whole(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        return {name: whole(tensor) for name, tensor in tensors.items()}
+
+    def told(self, scores: dict[str, float]) -> dict[str, float]:
+        values = torch.tensor(list(scores.values()), dtype=torch.float64, device=self.device)
+        self.dist.broadcast(values, src=0)
+        return dict(zip(scores, values.tolist(), strict=True))
+
+    def wait(self) -> None:
+        self.dist.barrier()
+
+    def close(self) -> None:
+        self.dist.destroy_process_group()
+
+
+def shard(network: Network, objective: nn.Module) -> None:
+    """FSDP2: the weights of each block are gathered when it runs, then given back; the rest belongs to the whole."""
+    from torch.distributed.fsdp import fully_shard
+
+    for half in ("encoder", "decoder"):
+        stack = getattr(network, half, None)
+        for block in getattr(stack, "blocks", None) or getattr(stack, "layers", None) or ():
+            fully_shard(block)
+    fully_shard(objective)
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """All of a tensor of which each rank has a part."""
+    return cast(Any, tensor).full_tensor() if hasattr(tensor, "full_tensor") else tensor
+
+
+def part_like(tensor: Tensor, like: Tensor) -> Tensor:
+    """The part of a whole tensor that this rank has of `like`."""
+    if not hasattr(like, "full_tensor"):
+        return tensor
+    from torch.distributed.tensor import distribute_tensor
+
+    return distribute_tensor(tensor.to(like.device), cast(Any, like).device_mesh, cast(Any, like).placements)
+
+
+def fill(network: nn.Module, tensors: dict[str, Tensor]) -> None:
+    """Whole tensors into a network's weights, whoever holds which part of them."""
+    weights = dict(network.named_parameters())
+    if not tensors.keys() <= weights.keys():
+        raise CheckpointError("the state is of another model: its weights have other names")
+    with torch.no_grad():
+        for name, tensor in tensors.items():
+            weights[name].copy_(part_like(tensor, weights[name]))
+
+
+def launched() -> bool:
+    """Whether torchrun started this process."""
+    return "TORCHELASTIC_RUN_ID" in os.environ or int(os.environ.get("WORLD_SIZE", "1")) > 1
+
+
+def rank() -> int:
+    return int(os.environ.get("RANK", "0"))
+
+
+def restarts() -> int:
+    """How often torchrun has started the ranks again."""
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+
+
+def wait() -> None:
+    """Until every rank is here."""
+    if launched():
+        import torch.distributed as dist
+
+        dist.barrier()
+
+
+def join(device: torch.device) -> None:
+    """Meets the other ranks, on the addresses that torchrun gave."""
+    import torch.distributed as dist
+
+    if not dist.is_initialized():
+        dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+
+
+def device_of(name: str) -> torch.device:
+    """`auto`: a GPU if there is one (of this rank, under torchrun), else the CPU."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise ConfigError(f"machine.device={name!r} is no device; choose auto, cpu, cuda or cuda:1") from None
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ConfigError(f"machine.device={name!r}, but torch sees no GPU here; choose cpu or auto")
+    if device.type == "cuda" and device.index is None:
+        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+    return device
+
+
+def check_shares(shares: int, ranks: int) -> None:
+    if shares % ranks:
+        raise ConfigError(
+            f"a step has {shares} shares (batches.shares), which {ranks} ranks can't divide evenly; start as many "
+            f"ranks as divide it, or train anew with another number of shares"
+        )
+
+
+Parallel = Alone | Together
+
+
+def parallel(
+    network: Network, task: Task, device: torch.device, surroundings: Surroundings, sharding: Literal["ddp", "fsdp"]
+) -> Parallel:
+    if launched():
+        return Together(network, task, device, surroundings, sharding)
+    return Alone(network, task, device, surroundings)

@@ -1,0 +1,94 @@
+"""The folder of a run: a model that can be used at any moment, and beside it what the run needs to go on.
+
+my-model/
+  config.json, tokenizer.json, model.safetensors   the best weights so far, as `cutaway translate` reads them
+  run.toml               what was asked for, with every choice made
+  metrics.jsonl          a line for each look and for some steps
+  README.md, curves.png  the model's card
+  training/              states to go on from (state.py), weights for the average, TensorBoard's files
+"""
+
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from cutaway.checkpoints import native
+from cutaway.checkpoints.weights import WEIGHTS, outgoing, write_weights
+from cutaway.errors import CheckpointError
+from cutaway.files import sync
+from cutaway.model import Model
+from cutaway.training import state
+
+
+class RunFolder:
+    def __init__(self, path: Path) -> None:
+        self.path = path.expanduser()
+        self.training = self.path / state.FOLDER
+        self.config = self.path / "run.toml"
+        self.metrics = self.path / "metrics.jsonl"
+
+    def check_free(self, force: bool) -> None:
+        """Nothing of another run, or of somebody else, is written over."""
+        if not self.path.exists():
+            return
+        if not self.path.is_dir():
+            raise CheckpointError(f"{self.path} is a file; --out names a folder to make")
+        if not any(self.path.iterdir()) or force:
+            return
+        if self.config.is_file():
+            newest = state.newest(self.training)
+            stands = f"at {newest}" if newest else "at its beginning"
+            raise CheckpointError(
+                f"{self.path} holds another run, {stands}: go on with it (cutaway resume {self.path}), choose another "
+                f"--out, or start over with --force"
+            )
+        raise CheckpointError(f"{self.path} exists and holds something else; choose another --out")
+
+    def clear(self) -> None:
+        """Forgets the run that was here; files that are not a run's stay."""
+        shutil.rmtree(self.training, ignore_errors=True)
+
+    def begin(self, model: Model, run_toml: str) -> None:
+        """What does not change: the run, the network's config, the tokenizer."""
+        try:
+            self.training.mkdir(parents=True, exist_ok=True)
+            for old in (self.path / WEIGHTS, self.metrics):
+                old.unlink(missing_ok=True)
+            native.write_config(model.network, self.path, model.usage)
+            if model.tokenizer is not None:
+                model.tokenizer.save(self.path)
+            state.write_whole(self.config, run_toml)
+        except OSError as error:
+            raise CheckpointError(f"can't write {self.path}: {error.strerror or error}; choose another --out") from None
+
+    def write_weights(self, weights: Mapping[str, Tensor]) -> None:
+        """model.safetensors, the old one or the new one, never half of it."""
+        aside = self.path / f".{WEIGHTS}.aside"
+        try:
+            write_weights(aside, {name: outgoing(weight) for name, weight in weights.items()})
+            sync(aside)
+            aside.replace(self.path / WEIGHTS)
+            sync(self.path)
+        except OSError as error:
+            aside.unlink(missing_ok=True)
+            raise CheckpointError(
+                f"can't write {self.path / WEIGHTS}: {error.strerror or error}; make room, and go on with "
+                f"`cutaway resume {self.path}`"
+            ) from None
+
+    def log(self, line: Mapping[str, Any]) -> None:
+        """One more line of metrics.jsonl."""
+        with self.metrics.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+
+    def forget_after(self, step: int) -> None:
+        """Lines of steps that will be made again."""
+        if self.metrics.is_file():
+            lines = self.metrics.read_text(encoding="utf-8").splitlines(keepends=True)
+            kept = [line for line in lines if line.endswith("\n") and json.loads(line).get("step", 0) <= step]
+            if len(kept) < len(lines):
+                state.write_whole(self.metrics, "".join(kept))

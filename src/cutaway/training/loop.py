@@ -1,0 +1,291 @@
+"""The one training loop: steps, looks at the validation examples, states on disk, and the model in the end."""
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import asdict, dataclass, field
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from cutaway import machine
+from cutaway.data.batches import Sampler
+from cutaway.errors import CutawayError
+from cutaway.model import Model
+from cutaway.training import distributed, state
+from cutaway.training.config import TrainConfig
+from cutaway.training.folder import RunFolder
+from cutaway.training.optimizer import Optimizer
+from cutaway.training.schedule import schedule
+from cutaway.training.shares import Sums, randomness
+from cutaway.training.task import Scores, Task, better
+from cutaway.training.watch import Step, Watch
+
+X = TypeVar("X")
+
+
+class TrainingError(CutawayError):
+    """A run that can't go on: its numbers are no numbers, or memory is out."""
+
+
+@dataclass
+class Progress:
+    """Where a run stands. All of it is in the state, so that a run that goes on knows what it knew."""
+
+    step: int = 0
+    epoch: int = 0
+    place: int = 0  # in the epoch's batches
+    tokens: int = 0
+    seconds: float = 0.0
+    looks: list[dict[str, Any]] = field(default_factory=list)  # step and scores of each validation
+    best: int | None = None  # the step of the best
+    since_best: int = 0  # looks since then
+
+    def scores(self, step: int) -> Scores:
+        return next(look["scores"] for look in self.looks if look["step"] == step)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended."""
+
+    reason: str  # "done", "patience", or what stopped it
+    progress: Progress
+    scores: Scores
+    signatures: dict[str, str]
+    averaged: tuple[int, ...]  # steps whose mean the model is
+
+
+def chosen(value: X | None) -> X:
+    """A value that the config leaves open until it is chosen."""
+    assert value is not None
+    return value
+
+
+class Loop:
+    """`run()` goes on from the newest state, if there is one, until the last step or until `stop` says why not."""
+
+    def __init__(
+        self, config: TrainConfig, model: Model, task: Task, folder: RunFolder, watch: Watch, facts: dict[str, Any]
+    ) -> None:
+        """`config` has no open choices left; `facts` (the data's digest, …) are kept in each state."""
+        self.config, self.model, self.task, self.folder, self.watch, self.facts = (
+            config,
+            model,
+            task,
+            folder,
+            watch,
+            facts,
+        )
+        self.shares, self.steps = chosen(config.batches.shares), chosen(config.schedule.steps)
+        self.every, self.metric = chosen(config.validation.every), chosen(config.validation.metric)
+        self.progress = Progress()
+        self.device = distributed.device_of(config.machine.device)
+        machine.keep_freed_memory()
+        self.network = model.network.to(self.device).train()
+        self.shown = deepcopy(self.network).eval().requires_grad_(False)  # holds the weights that are looked at
+        self.parallel = distributed.parallel(
+            self.network, task, self.device, self._surroundings, config.machine.sharding
+        )
+        distributed.check_shares(self.shares, self.parallel.ranks)
+        self.weights: dict[str, Tensor] = {
+            name: weight for name, weight in self.network.named_parameters() if weight.requires_grad
+        }
+        self.average = {name: weight.detach().clone() for name, weight in self.weights.items() if config.averaging.ema}
+        wanted = config.optimizer
+        self.optimizer = Optimizer(
+            self.network, wanted.kind, rate=chosen(wanted.rate), matrix_rate=wanted.matrix_rate,
+            betas=(wanted.beta1, wanted.beta2), epsilon=wanted.epsilon, decay=wanted.decay,
+        )  # fmt: skip
+        self.factor = schedule(config.schedule.kind, chosen(config.schedule.warmup), self.steps)
+        self.sampler = Sampler(task.lengths, -(-chosen(config.batches.tokens) // self.shares), config.seed)
+        self.snapshots = state.Snapshots(folder.training)
+
+    def _surroundings(self) -> torch.autocast:
+        wanted = self.config.machine.precision
+        enabled = wanted == "bfloat16" or (wanted == "auto" and machine.has_fast_bfloat16(str(self.device)))
+        return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=enabled)
+
+    # ------------------------------------------------------------------------------------------------ the run
+
+    def run(self, stop: Callable[[], str | None] = lambda: None) -> Outcome:
+        self._restore()
+        saved = time.monotonic()
+        reason = "done" if self.progress.step < self.steps else "done already"
+        while self.progress.step < self.steps:
+            began = time.monotonic()
+            with self._explained():
+                self._step()
+            self.progress.seconds += time.monotonic() - began
+            if self.progress.step % self.every == 0 or self.progress.step == self.steps:
+                self._look()
+                if self._patience_is_out():
+                    reason = "patience"
+                    break
+            wants_to_stop, is_due = self.parallel.any(
+                [stop() is not None, time.monotonic() - saved > 60 * self.config.saving.minutes]
+            )
+            if wants_to_stop:
+                self._save()
+                return Outcome(stop() or "another rank", self.progress, {}, self.task.signatures(), ())
+            if is_due:
+                self._save()
+                saved = time.monotonic()
+        self._save()
+        return self._finish(reason)
+
+    def _step(self) -> None:
+        rows = [next(self.sampler) for _ in range(self.shares)]
+        n_tokens = sum(self.task.n_tokens(share) for share in rows)
+        number = self.progress.step + 1
+        self.optimizer.forget_gradients()
+        began = time.monotonic()
+        sums = self.parallel.gradients(rows, randomness(self.config.seed, number), n_tokens)
+        norm = self._clipped()
+        self._check_finite(number, sums, norm)
+        factor = self.factor(number)
+        self.optimizer.step(factor)
+        self._average(number)
+        self.progress.step = number
+        self.progress.epoch, self.progress.place = self.sampler.epoch, self.sampler.place
+        self.progress.tokens += n_tokens
+        seconds = time.monotonic() - began
+        loss, nll = sums.total / n_tokens, sums.nll / sums.n
+        self.watch.step(Step(number, self.steps, loss, nll, norm, factor, n_tokens, seconds, self.sampler.epochs))
+
+    def _clipped(self) -> float:
+        """The length of the gradient before it is cut to at most `clip`."""
+        clip = self.config.optimizer.clip or math.inf
+        norm = torch.nn.utils.clip_grad_norm_(self.weights.values(), clip)
+        return float(norm.full_tensor() if hasattr(norm, "full_tensor") else norm)
+
+    def _check_finite(self, step: int, sums: Sums, norm: float) -> None:
+        if math.isfinite(sums.total) and math.isfinite(norm):
+            return
+        what = f"the loss is {sums.total}" if not math.isfinite(sums.total) else f"the gradient's length is {norm}"
+        newest = state.newest(self.folder.training)
+        kept = f"the state of {newest} is kept" if newest else "no state was saved yet"
+        raise TrainingError(
+            f"{what} at step {step}, so learning has broken down; {kept}. Lower optimizer.rate (now "
+            f"{self.config.optimizer.rate:g}), or raise schedule.warmup (now {self.config.schedule.warmup})"
+        )
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Memory that is out is the user's to mend: told in a sentence."""
+        try:
+            yield
+        except (MemoryError, RuntimeError) as error:
+            text = str(error)
+            if not isinstance(error, MemoryError | torch.OutOfMemoryError) and "allocate memory" not in text:
+                raise
+            newest = state.newest(self.folder.training)
+            raise TrainingError(
+                f"memory is out at step {self.progress.step + 1}: lower batches.tokens (now "
+                f"{self.config.batches.tokens}), data.max_tokens (now {self.config.data.max_tokens}), or choose a "
+                "smaller model.preset; " + (f"the state of {newest} is kept" if newest else "no state was saved yet")
+            ) from None
+
+    # ----------------------------------------------------------------------------------------------- averages
+
+    def _average(self, step: int) -> None:
+        """EMA: each step moves the average by 1 - memory towards the weights; early ones forget faster."""
+        if not self.average:
+            return
+        memory = min(self.config.averaging.ema, (1 + step) / (10 + step))
+        with torch.no_grad():
+            torch._foreach_lerp_(list(self.average.values()), list(self.weights.values()), 1 - memory)
+
+    def _judged(self) -> dict[str, Tensor]:
+        """The weights that are looked at and kept, whole."""
+        return self.parallel.whole(self.average or self.weights)
+
+    def _kept_steps(self) -> list[int]:
+        """The looks whose weights the average at the end needs, and the best."""
+        looks, count = self.progress.looks, self.config.averaging.count
+        if self.config.averaging.of == "last":
+            kept = [look["step"] for look in looks[-count:]]
+        else:
+            sign = -1.0 if better(self.metric, 1.0, 0.0) else 1.0
+            ranked = sorted(looks, key=lambda look: (sign * look["scores"][self.metric], -look["step"]))
+            kept = [look["step"] for look in ranked[: count if self.config.averaging.of == "best" else 1]]
+        return sorted({*kept, *([] if self.progress.best is None else [self.progress.best])})
+
+    # -------------------------------------------------------------------------------------------------- looks
+
+    def _look(self) -> None:
+        """Validates; keeps these weights if an average may need them; the best so far becomes the folder's model."""
+        began = time.monotonic()
+        step, weights = self.progress.step, self._judged()
+        scores = self._scores(weights)
+        best = self.progress.best
+        is_best = best is None or better(self.metric, scores[self.metric], self.progress.scores(best)[self.metric])
+        self.progress.looks.append(
+            {"step": step, "tokens": self.progress.tokens, "seconds": self.progress.seconds, "scores": scores}
+        )
+        self.progress.best = step if is_best else best
+        self.progress.since_best = 0 if is_best else self.progress.since_best + 1
+        if self.parallel.rank == 0:
+            if step in self._kept_steps():
+                self.snapshots.write(step, weights)
+            if is_best:
+                self.folder.write_weights(weights)
+        self.watch.look(step, scores, is_best, time.monotonic() - began)
+
+    def _scores(self, weights: dict[str, Tensor]) -> Scores:
+        """Of the judged weights; under torchrun rank 0 looks and tells the others."""
+        scores = dict.fromkeys(self.task.metrics, 0.0)
+        if self.parallel.rank == 0:
+            distributed.fill(self.shown, weights)
+            scores |= self.task.validate(Model(self.shown, self.model.tokenizer, self.model.usage, self.model.name))
+        return self.parallel.told(scores)
+
+    def _patience_is_out(self) -> bool:
+        patience = self.config.validation.patience
+        return bool(patience) and self.progress.since_best >= patience
+
+    # -------------------------------------------------------------------------------------------------- state
+
+    def _save(self) -> None:
+        tensors = {"weights": self.weights, "average": self.average, "optimizer": self.optimizer.tensors()}
+        whole = {file: self.parallel.whole(values) for file, values in tensors.items() if values}
+        if self.parallel.rank == 0:
+            facts = {**self.facts, **asdict(self.progress)}
+            state.save(self.folder.training, self.progress.step, facts, whole, self.config.saving.keep)
+            self.snapshots.forget_all_but(set(self._kept_steps()))
+            self.watch.saved(self.progress.step)
+        self.parallel.wait()
+
+    def _restore(self) -> None:
+        """The newest state that is whole; weights go back where they are, whoever holds which part."""
+        found = state.load(self.folder.training, self.watch.warn)
+        if found is None:
+            return
+        distributed.fill(self.network, found.tensors["weights"])
+        for name, value in self.average.items():
+            value.copy_(distributed.part_like(found.tensors["average"][name], value))
+        self.optimizer.remember(found.tensors["optimizer"])
+        self.progress = Progress(**{key: found.facts[key] for key in asdict(Progress())})
+        self.sampler = Sampler(
+            self.sampler.lengths, self.sampler.n_tokens, self.sampler.seed, self.progress.epoch, self.progress.place
+        )  # fmt: skip
+        self.watch.resumed(self.progress.step)
+
+    # ---------------------------------------------------------------------------------------------------- end
+
+    def _finish(self, reason: str) -> Outcome:
+        """The average that was asked for, or the best single weights if these are better."""
+        steps = self._kept_steps()
+        scores = self.progress.scores(self.progress.best) if self.progress.best is not None else {}
+        averaged: tuple[int, ...] = ()
+        if self.config.averaging.of != "none" and len(steps) > 1:
+            weights = self.snapshots.mean(steps) if self.parallel.rank == 0 else {}
+            found = self._scores(weights)
+            if not better(self.metric, scores[self.metric], found[self.metric]):
+                scores, averaged = found, tuple(steps)
+                if self.parallel.rank == 0:
+                    self.folder.write_weights(weights)
+        return Outcome(reason, self.progress, scores, self.task.signatures(), averaged)

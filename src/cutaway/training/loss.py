@@ -1,0 +1,140 @@
+"""How wrong a model is about the next token; the logits of a batch never exist all at once."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cutaway.models.heads import LanguageModelHead, MaskedLanguageModelHead
+from cutaway.models.network import Network
+
+IGNORED = -100
+"""The label of a place that does not count."""
+_ROWS = 512  # tokens whose logits exist at once: with 10,000 words 20 MB, which stay in a cache of that size
+
+
+@dataclass(frozen=True)
+class Loss:
+    """Sums over `n` tokens, so that shares of a step can be added before they are divided."""
+
+    total: Tensor  # what is minimised: label smoothing and R-Drop included
+    nll: float  # -log p(label) alone, the logarithm of the perplexity
+    n: int
+
+
+def language_loss(
+    network: Network, hidden_BTD: Tensor, labels_BT: Tensor, *, smoothing: float = 0.0, agreement: float = 0.0
+) -> Loss:
+    """Σ -log p(label), label smoothing ε: the label gets 1 - ε, all V words share ε (§5.4).
+
+    `agreement` α (R-Drop): the second half of the batch is the first one once more, dropped out otherwise; what the two
+    say is pulled together by α · ½ (KL(p‖q) + KL(q‖p)).
+    """
+    hidden_ND = hidden_BTD.flatten(0, 1)
+    labels_N = labels_BT.flatten()
+    rows = (labels_N != IGNORED).nonzero().squeeze(1)
+    if len(rows) < len(labels_N):
+        hidden_ND, labels_N = hidden_ND[rows], labels_N[rows]
+    head = network.head
+    assert isinstance(head, LanguageModelHead | MaskedLanguageModelHead)
+    if isinstance(head, MaskedLanguageModelHead):
+        hidden_ND = head.norm(head.activation(head.dense(hidden_ND)))
+    words = head.vocabulary
+    if words.scale != 1.0:
+        hidden_ND = hidden_ND * words.scale
+    weight_VD = network.table if words.weight is None else words.weight
+    total, nll = _VocabularyLoss.apply(hidden_ND, weight_VD, words.bias, labels_N, smoothing, agreement)  # type: ignore[no-untyped-call]
+    return Loss(total, float(nll), len(labels_N))
+
+
+class _VocabularyLoss(torch.autograd.Function):
+    """hidden [N, D], table [V, D], labels [N] -> the loss and -log p, summed.
+
+    Some rows at a time: logits, their softmax, and at once their gradient, which is softmax minus what should have been
+    said, times the table and times the hidden states. Nothing of size N · V is kept for the backward pass.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        hidden: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        labels: Tensor,
+        smoothing: float,
+        agreement: float,
+    ) -> tuple[Tensor, Tensor]:
+        device = hidden.device.type
+        dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
+        wanted = any(ctx.needs_input_grad)
+        n_rows, n_words = len(labels), len(weight)
+        total, nll = hidden.new_zeros((), dtype=torch.float32), hidden.new_zeros((), dtype=torch.float32)
+        d_hidden = torch.empty_like(hidden) if wanted else None
+        d_weight = torch.zeros_like(weight, dtype=torch.float32) if wanted else None
+        d_bias = torch.zeros_like(bias, dtype=torch.float32) if wanted and bias is not None else None
+        with torch.autocast(device, enabled=False):
+            table = weight.to(dtype)
+            for rows in _chunks(n_rows, agreement > 0.0):
+                h, label = hidden[rows].to(dtype), labels[rows].unsqueeze(1)
+                logits = h @ table.T if bias is None else torch.addmm(bias.to(dtype), h, table.T)
+                log_p = logits.log_softmax(-1, dtype=torch.float32)
+                said = -log_p.gather(1, label).sum()
+                nll += said
+                total += (1.0 - smoothing) * said
+                if smoothing:
+                    total -= smoothing / n_words * log_p.sum()
+                pull = None
+                if agreement:
+                    apart, pull = _apart(log_p)
+                    total += agreement * apart
+                if d_hidden is None or d_weight is None:
+                    continue
+                grad = log_p.exp_()
+                if smoothing:
+                    grad -= smoothing / n_words
+                grad.scatter_add_(1, label, grad.new_full(label.shape, smoothing - 1.0))
+                if pull is not None:
+                    grad.add_(pull, alpha=agreement)
+                if d_bias is not None:
+                    d_bias += grad.sum(0)
+                grad = grad.to(dtype)
+                d_hidden[rows] = grad @ table
+                if dtype == torch.float32:
+                    d_weight.addmm_(grad.T, h)
+                else:
+                    d_weight += grad.T @ h
+        if d_hidden is not None:
+            ctx.save_for_backward(d_hidden, d_weight, d_bias)
+        ctx.mark_non_differentiable(nll)
+        return total, nll
+
+    @staticmethod
+    def backward(ctx: Any, by_total: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+        found = [None if grad is None else grad * by_total for grad in ctx.saved_tensors]
+        return (*found, None, None, None)
+
+
+def _chunks(n: int, paired: bool) -> list[Any]:
+    """Slices of at most _ROWS rows; paired: row i of the first half always with row i of the second."""
+    if not paired:
+        return [slice(start, min(start + _ROWS, n)) for start in range(0, n, _ROWS)]
+    half = n // 2
+    starts = range(0, half, _ROWS // 2)
+    firsts = [torch.arange(start, min(start + _ROWS // 2, half)) for start in starts]
+    return [torch.cat((first, first + half)) for first in firsts]
+
+
+def _apart(log_p: Tensor) -> tuple[Tensor, Tensor]:
+    """½ (KL(p‖q) + KL(q‖p)) of the upper and the lower half of the rows, summed, and its gradient by the logits.
+
+    ∂/∂z_p of KL(p‖q) is p (log p - log q - KL(p‖q)), that of KL(q‖p) is p - q; likewise the other way round.
+    """
+    upper, lower = log_p.chunk(2)
+    p, q = upper.exp(), lower.exp()
+    difference = upper - lower
+    p_to_q = (p * difference).sum(1, keepdim=True)
+    q_to_p = -(q * difference).sum(1, keepdim=True)
+    by_upper = p * (difference - p_to_q) + p - q
+    by_lower = q * (-difference - q_to_p) + q - p
+    return 0.5 * (p_to_q + q_to_p).sum(), 0.5 * torch.cat((by_upper, by_lower))

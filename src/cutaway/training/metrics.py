@@ -1,0 +1,57 @@
+"""BLEU and chrF, by sacrebleu, each with the signature that says how it was computed."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cutaway.errors import InputError
+
+
+@dataclass(frozen=True)
+class Score:
+    value: float
+    signature: str
+
+
+def _sacrebleu() -> Any:
+    try:
+        import sacrebleu
+    except ImportError:
+        raise InputError(
+            "BLEU and chrF are computed by sacrebleu, which is not installed: pip install 'cutaway[train]', or "
+            'validate on the loss (validation.metric = "loss")'
+        ) from None
+    return sacrebleu
+
+
+def check_installed() -> None:
+    """Before hours are spent, not after."""
+    _sacrebleu()
+
+
+def translation_scores(written: Sequence[str], references: Sequence[Sequence[str]]) -> dict[str, Score]:
+    """bleu (13a, cased) and chrf of translations; `references`: for each reference its texts, in the same order."""
+    metrics = _sacrebleu().metrics
+    found = {}
+    for name, metric in (("bleu", metrics.BLEU()), ("chrf", metrics.CHRF())):
+        value = metric.corpus_score(list(written), [list(texts) for texts in references]).score
+        found[name] = Score(float(value), str(metric.get_signature()))
+    return found
+
+
+def tokenized_bleu(written: Sequence[str], references: Sequence[Sequence[str]], language: str) -> Score:
+    """BLEU as papers of the Moses days report it: lowercased and tokenised by Moses on both sides."""
+    try:
+        from sacremoses import MosesTokenizer
+    except ImportError:
+        raise InputError(
+            "tokenised BLEU needs Moses' tokeniser, sacremoses, which is not installed: pip install 'cutaway[train]'"
+        ) from None
+    moses = MosesTokenizer(language)
+
+    def prepared(texts: Sequence[str]) -> list[str]:
+        return [moses.tokenize(text.lower(), return_str=True, escape=False) for text in texts]
+
+    metric = _sacrebleu().metrics.BLEU(tokenize="none", force=True)
+    value = metric.corpus_score(prepared(written), [prepared(texts) for texts in references]).score
+    return Score(float(value), f"{metric.get_signature()}|moses:{language}|lowercased")

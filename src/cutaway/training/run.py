@@ -1,0 +1,116 @@
+"""`train` begins a run in a new folder, `resume` goes on with one: the two calls of training."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from cutaway import schema
+from cutaway.checkpoints import native
+from cutaway.errors import CheckpointError, ConfigError
+from cutaway.model import Model
+from cutaway.models.build import build
+from cutaway.text.files import load_tokenizer
+from cutaway.training import distributed, state
+from cutaway.training.card import write_card
+from cutaway.training.config import UNCHANGING, TrainConfig
+from cutaway.training.folder import RunFolder
+from cutaway.training.loop import Loop, Outcome
+from cutaway.training.prepare import Prepared, prepare
+from cutaway.training.record import Recorder
+from cutaway.training.toml import read_config, write_config
+from cutaway.training.watch import Watch
+
+Stop = Callable[[], str | None]
+"""Why to stop, or None: asked after every step."""
+
+
+def never() -> None:
+    return None
+
+
+def train(
+    config: TrainConfig, out: str | Path, *, watch: Watch | None = None, force: bool = False, stop: Stop = never
+) -> Outcome:
+    """Trains a model into the folder `out`, which then holds it: `cutaway.load(out)`.
+
+    Under torchrun every rank calls this; rank 0 prepares first, so that the others find everything done.
+    """
+    folder, watch = RunFolder(Path(out)), watch or Watch()
+    _join(config)
+    prepared: Prepared | None = None
+    if distributed.rank() == 0 and not _is_restart(folder):
+        folder.check_free(force)
+        prepared = prepare(config, watch)
+        if force:
+            folder.clear()
+        head = "Every key of this run, with what was chosen for it. `cutaway train` reads it; so does `cutaway resume`."
+        folder.begin(prepared.model, write_config(prepared.config, head))
+    distributed.wait()
+    return resume(out, watch=watch, stop=stop) if prepared is None else _run(folder, prepared, watch, stop)
+
+
+def _join(config: TrainConfig) -> None:
+    if distributed.launched():
+        distributed.join(distributed.device_of(config.machine.device))
+
+
+def _is_restart(folder: RunFolder) -> bool:
+    """Whether torchrun has started this command again after a rank was lost: its state is there to go on from."""
+    return distributed.restarts() > 0 and folder.config.is_file()
+
+
+def resume(out: str | Path, *, watch: Watch | None = None, force: bool = False, stop: Stop = never) -> Outcome:
+    """Goes on where the run of this folder stood, to the same weights as if it had never stopped."""
+    folder, watch = RunFolder(Path(out)), watch or Watch()
+    if not folder.config.is_file():
+        raise CheckpointError(f"{folder.path} holds no run: it has no run.toml; begin one with cutaway train")
+    config = read_config(folder.config)
+    _join(config)
+    described = native.describe(folder.path)
+    tokenizer = load_tokenizer(folder.path)
+    kept = Model(build(described.config, config.seed), tokenizer, described.usage, folder.path.name, folder=folder.path)
+    prepared = prepare(config, watch, kept)
+    _check_unchanged(folder, prepared, force)
+    return _run(folder, prepared, watch, stop)
+
+
+def _run(folder: RunFolder, prepared: Prepared, watch: Watch, stop: Stop) -> Outcome:
+    recorder = Recorder(folder, watch) if distributed.rank() == 0 else Watch()
+    loop = Loop(prepared.config, prepared.model, prepared.task, folder, recorder, prepared.facts)
+    try:
+        outcome = loop.run(stop)
+        if distributed.rank() == 0:
+            write_card(folder, prepared, outcome)
+        return outcome
+    finally:
+        loop.parallel.close()
+
+
+def _check_unchanged(folder: RunFolder, prepared: Prepared, force: bool) -> None:
+    """A run goes on with the config and the data it began with, or says what changed."""
+    if force or (newest := state.newest(folder.training)) is None:
+        return
+    facts = state.facts(folder.training / newest)
+    before, now = facts.get("config"), schema.to_json(prepared.config)
+    changed = [name for name in _differences(before, now) if name.split(".")[0] not in UNCHANGING]
+    if changed:
+        raise ConfigError(
+            f"{folder.config} has changed since {newest}: {', '.join(changed[:5])}; set it back, or go on all the same "
+            f"with --force"
+        )
+    if facts.get("data") != prepared.facts["data"]:
+        which = [name for name in facts["data"] if facts["data"][name] != prepared.facts["data"].get(name)]
+        names = {"train": "the training data", "valid": "the validation data"}
+        raise ConfigError(
+            f"{' and '.join(names.get(name, name) for name in which)} of {folder.path} changed since {newest}; put the "
+            f"old files back, or go on with the new ones with --force"
+        )
+
+
+def _differences(before: Any, now: Any, path: str = "") -> Iterator[str]:
+    """`optimizer.rate (0.005, now 0.001)` for every key that differs."""
+    if isinstance(before, dict) and isinstance(now, dict):
+        for name in {**before, **now}:
+            yield from _differences(before.get(name), now.get(name), f"{path}.{name}" if path else name)
+    elif before != now:
+        yield f"{path} ({before}, now {now})"

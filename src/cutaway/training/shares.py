@@ -1,0 +1,101 @@
+"""The gradients of one step, share by share: on a CPU every core computes shares of its own.
+
+One core that computes a batch of its own never waits for the others; torch's way, all cores on one operation, waits
+after each. On 2 cores transformer-tiny trains 1.25 times as fast this way, and the result does not depend on how many
+cores there are: what a share drops out is decided by seed, step and share, and gradients are added in their order.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from cutaway.parts.dropout import drawn_from
+from cutaway.training.loss import Loss
+
+Compute = Callable[[int], Loss]
+"""Number of a share -> its loss, sums over its tokens."""
+
+
+@dataclass(frozen=True)
+class Sums:
+    """Of a whole step."""
+
+    total: float
+    nll: float
+    n: int
+
+    def __add__(self, other: "Sums") -> "Sums":
+        return Sums(self.total + other.total, self.nll + other.nll, self.n + other.n)
+
+
+class Randomness(Protocol):
+    def __call__(self, share: int) -> torch.Generator: ...
+
+
+def randomness(seed: int, step: int) -> Randomness:
+    """share -> a generator of its own. No state is kept: a run that goes on draws what it would have drawn."""
+
+    def generator(share: int) -> torch.Generator:
+        mixed = (seed * 0x9E3779B97F4A7C15 + step * 0xBF58476D1CE4E5B9 + share * 0x94D049BB133111EB) % 2**63
+        return torch.Generator().manual_seed(mixed)
+
+    return generator
+
+
+def one_by_one(shares: Sequence[int], compute: Compute, random: Randomness, n_tokens: float) -> Sums:
+    """Adds each share's gradients to `weight.grad`, divided by the step's tokens."""
+    sums = Sums(0.0, 0.0, 0)
+    for share in shares:
+        with drawn_from(random(share)):
+            loss = compute(share)
+        (loss.total / n_tokens).backward()  # type: ignore[no-untyped-call]
+        sums += Sums(float(loss.total.detach()), loss.nll, loss.n)
+    return sums
+
+
+class Cores:
+    """The same, with a thread for each core, each with its own share."""
+
+    def __init__(self, n: int, surroundings: Callable[[], AbstractContextManager[object]]) -> None:
+        """`surroundings` are entered in each thread: autocast holds for one thread only."""
+        self.n, self.surroundings = n, surroundings
+        self.pool = ThreadPoolExecutor(n, "share", initializer=torch.set_num_threads, initargs=(1,))
+
+    def __call__(
+        self, weights: Sequence[Tensor], shares: Sequence[int], compute: Compute, random: Randomness, n_tokens: int
+    ) -> Sums:
+        def work(share: int) -> tuple[tuple[Tensor | None, ...], Sums]:
+            with ExitStack() as stack:
+                stack.enter_context(self.surroundings())
+                stack.enter_context(drawn_from(random(share)))
+                loss = compute(share)
+                found = torch.autograd.grad(loss.total / n_tokens, weights, allow_unused=True)
+            return found, Sums(float(loss.total.detach()), loss.nll, loss.n)
+
+        sums = Sums(0.0, 0.0, 0)
+        for gradients, seen in self._in_order(work, shares):
+            for weight, gradient in zip(weights, gradients, strict=True):
+                if gradient is not None:
+                    weight.grad = gradient if weight.grad is None else weight.grad.add_(gradient)
+            sums += seen
+        return sums
+
+    def _in_order(
+        self, work: Callable[[int], tuple[tuple[Tensor | None, ...], Sums]], shares: Sequence[int]
+    ) -> Iterator[tuple[tuple[Tensor | None, ...], Sums]]:
+        """Results in order; no more of them exist at a time than there are cores, for each has all gradients."""
+        running: deque[Future[tuple[tuple[Tensor | None, ...], Sums]]] = deque()
+        left = list(reversed(shares))
+        while left or running:
+            while left and len(running) < self.n:
+                running.append(self.pool.submit(work, left.pop()))
+            yield running.popleft().result()
+
+    def close(self) -> None:
+        self.pool.shutdown(cancel_futures=True)

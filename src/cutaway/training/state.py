@@ -1,0 +1,182 @@
+"""The state of a run on disk: whole or not there, checked when it is read, never a pickle.
+
+    training/
+      latest                 the name of the newest state; moved last
+      step-00001200/         weights.safetensors, …, facts.json, and manifest.json with the size and SHA-256 of each
+      step-00000900/         the one before, should the newest be damaged
+
+A state is written under another name, brought to disk, and renamed: a power cut at any moment leaves the one before.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cutaway.checkpoints.weights import Weights, outgoing, write_weights
+from cutaway.errors import CheckpointError
+from cutaway.files import read_json, sync
+
+FOLDER = "training"
+_LATEST, _FACTS, _MANIFEST = "latest", "facts.json", "manifest.json"
+_WRITING = ".writing-"
+Tensors = Mapping[str, Tensor]
+
+
+@dataclass(frozen=True)
+class State:
+    """`facts` is plain JSON; `tensors` maps a file's name to what is in it."""
+
+    step: int
+    facts: dict[str, Any]
+    tensors: dict[str, dict[str, Tensor]]
+
+
+def save(folder: Path, step: int, facts: Mapping[str, Any], tensors: Mapping[str, Tensors], keep: int = 2) -> None:
+    """Writes a state into `folder`, and forgets all but the newest `keep`."""
+    name = f"step-{step:08}"
+    aside: Path | None = None
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for left in folder.glob(f"{_WRITING}*"):  # of a run that was killed while it wrote
+            shutil.rmtree(left, ignore_errors=True)
+        aside = Path(tempfile.mkdtemp(prefix=_WRITING, dir=folder))
+        for file, values in tensors.items():
+            write_weights(aside / f"{file}.safetensors", {key: outgoing(value) for key, value in values.items()})
+        (aside / _FACTS).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+        listed = {path.name: {"size": path.stat().st_size, "sha256": digest(path)} for path in sorted(aside.iterdir())}
+        (aside / _MANIFEST).write_text(json.dumps(listed, indent=1) + "\n", encoding="utf-8")
+        for path in (*aside.iterdir(), aside):
+            sync(path)
+        if (folder / name).exists():  # a run that went on from an earlier state has come here again
+            shutil.rmtree(folder / name)
+        aside.rename(folder / name)
+        sync(folder)
+        write_whole(folder / _LATEST, name + "\n")
+        for old in _names(folder)[keep:]:
+            shutil.rmtree(folder / old, ignore_errors=True)
+    except OSError as error:
+        if aside is not None:
+            shutil.rmtree(aside, ignore_errors=True)
+        newest = next(iter(_names(folder)), None)
+        rest = f"the last good state is {newest}" if newest else "there is no earlier state"
+        raise CheckpointError(
+            f"can't save the state of step {step} in {folder}: {error.strerror or error}; {rest}. "
+            f"Make room, or the folder writable, and go on with `cutaway resume`"
+        ) from None
+
+
+def load(folder: Path, warn: Callable[[str], None]) -> State | None:
+    """The newest state that is whole; `warn` hears of each that is not. None if there has never been one."""
+    names = _names(folder)
+    if (folder / _LATEST).is_file():
+        latest = (folder / _LATEST).read_text(encoding="utf-8", errors="replace").strip()
+        names.sort(key=lambda name: name != latest)  # the others stay in order, newest first
+    damaged = []
+    for name in names:
+        try:
+            return _read(folder / name)
+        except CheckpointError as error:
+            damaged.append(name)
+            warn(f"{error}; trying the state before")
+    if damaged:
+        raise CheckpointError(f"no state in {folder} is whole ({', '.join(damaged)}); start the run anew")
+    return None
+
+
+def _read(folder: Path) -> State:
+    manifest = read_json(folder / _MANIFEST)
+    for name, wanted in manifest.items():
+        path = folder / name
+        if "/" in name or not path.is_file():
+            raise CheckpointError(f"{folder} lacks {name}")
+        if path.stat().st_size != wanted.get("size") or digest(path) != wanted.get("sha256"):
+            raise CheckpointError(f"{path} is damaged: it is not what its manifest says")
+    tensors: dict[str, dict[str, Tensor]] = {}
+    for path in sorted(folder.glob("*.safetensors")):
+        weights = Weights([path])
+        tensors[path.name.removesuffix(".safetensors")] = {name: weights.tensor(name).clone() for name in weights}
+    facts = read_json(folder / _FACTS)
+    return State(int(facts["step"]), facts, tensors)
+
+
+def facts(folder: Path) -> dict[str, Any]:
+    """What one state says of its run."""
+    return read_json(folder / _FACTS)
+
+
+def newest(folder: Path) -> str | None:
+    """The name of the newest state, whole or not."""
+    return next(iter(_names(folder)), None)
+
+
+def _names(folder: Path) -> list[str]:
+    return sorted((path.name for path in folder.glob("step-*") if path.is_dir()), reverse=True)
+
+
+def digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def write_whole(path: Path, text: str) -> None:
+    """A small file that is the old one or the new one, never half of it."""
+    aside = path.with_name(f".{path.name}.aside")
+    with aside.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    aside.replace(path)
+    sync(path.parent)
+
+
+class Snapshots:
+    """Weights as they were at some steps, for averages: each a file of its own, written once."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "snapshots"
+
+    def path(self, step: int) -> Path:
+        return self.folder / f"step-{step:08}.safetensors"
+
+    def write(self, step: int, weights: Tensors) -> None:
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            aside = self.folder / f"{_WRITING}{step:08}"
+            write_weights(aside, {name: outgoing(weight) for name, weight in weights.items()})
+            sync(aside)
+            aside.replace(self.path(step))
+            sync(self.folder)
+        except OSError as error:
+            raise CheckpointError(
+                f"can't keep the weights of step {step} in {self.folder}: {error.strerror or error}; make room, and go "
+                f"on with `cutaway resume`"
+            ) from None
+
+    def mean(self, steps: list[int]) -> dict[str, Tensor]:
+        """The average of the weights at these steps, added in float64 in the order of the steps."""
+        total: dict[str, Tensor] = {}
+        dtypes: dict[str, torch.dtype] = {}
+        for step in sorted(steps):
+            for name, weight in self._weights(step):
+                dtypes[name] = weight.dtype
+                total[name] = weight.double() if name not in total else total[name].add_(weight)
+        return {name: (weight / len(steps)).to(dtypes[name]) for name, weight in total.items()}
+
+    def _weights(self, step: int) -> Iterator[tuple[str, Tensor]]:
+        weights = Weights([self.path(step)])
+        return ((name, weights.tensor(name)) for name in weights)
+
+    def forget_all_but(self, steps: set[int]) -> None:
+        wanted = {self.path(step).name for step in steps}
+        for path in self.folder.glob("*"):
+            if path.name not in wanted:
+                path.unlink(missing_ok=True)

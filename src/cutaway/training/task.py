@@ -1,0 +1,50 @@
+"""What the loop asks of a task: examples, a loss, and how good the model has become."""
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from torch import Tensor
+
+from cutaway.models.network import Network
+from cutaway.training.loss import Loss
+
+if TYPE_CHECKING:
+    from cutaway.model import Model
+
+Scores = dict[str, float]
+"""Name of a metric -> its value."""
+LOWER_IS_BETTER = ("loss",)
+
+
+def better(metric: str, new: float, old: float) -> bool:
+    return new < old if metric in LOWER_IS_BETTER else new > old
+
+
+class Task(ABC):
+    """Examples are known by their row; a batch is whatever the task makes of some rows."""
+
+    name: ClassVar[str]
+    metrics: tuple[str, ...]
+    """What `validate` gives."""
+    lengths: Tensor
+    """Tokens of each training example: [n], or [n, sides]; the last side is the one that is learnt."""
+
+    @abstractmethod
+    def batch(self, rows: Tensor) -> Any:
+        """Some training examples as tensors."""
+
+    def n_tokens(self, rows: Tensor) -> int:
+        """How many tokens (or classes) of these examples are learnt."""
+        return int((self.lengths if self.lengths.dim() == 1 else self.lengths[:, -1])[rows].sum())
+
+    @abstractmethod
+    def loss(self, network: Network, batch: Any) -> Loss:
+        """Of one batch, in the mode the network is in."""
+
+    @abstractmethod
+    def validate(self, model: "Model") -> Scores:
+        """The loss and the metrics on examples that are never learnt; the model is in evaluation mode."""
+
+    def signatures(self) -> dict[str, str]:
+        """How each metric was computed, in the words of its library."""
+        return {}

@@ -1,0 +1,111 @@
+"""run.toml: read with care, written with a sentence about every key."""
+
+import json
+import textwrap
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any, get_origin, get_type_hints
+
+from cutaway import schema
+from cutaway.errors import ConfigError, unknown
+from cutaway.training.config import TrainConfig
+
+_WIDTH = 118
+
+
+def read_config(path: Path) -> TrainConfig:
+    """The run that a file describes; every mistake names the file and the key."""
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path} can't be read: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not TOML: {error}") from None
+    return config_of(data, str(path))
+
+
+def config_of(data: Mapping[str, Any], where: str) -> TrainConfig:
+    return schema.from_json(TrainConfig, _listed(TrainConfig, data), where)
+
+
+def with_settings(config: TrainConfig, settings: list[str]) -> TrainConfig:
+    """The same run, but for `section.key=value`."""
+    data = schema.to_json(config)
+    for setting in settings:
+        name, equals, text = setting.partition("=")
+        *sections, last = name.strip().split(".")
+        table: Any = data
+        for section in sections:
+            if not isinstance(table.get(section), dict):
+                raise ConfigError(unknown("section", section, [key for key in table if isinstance(table[key], dict)]))
+            table = table[section]
+        if not equals:
+            raise ConfigError(f"--set {setting}: expected section.key=value, like optimizer.rate=0.001")
+        if last not in table:
+            raise ConfigError(f"--set {setting}: {unknown('key', last, table)}")
+        table[last] = _value(text.strip())
+    return config_of(data, "--set")
+
+
+def _value(text: str) -> Any:
+    """A value as TOML has it; what is no such value is a string."""
+    if text == "none":
+        return None
+    try:
+        return tomllib.loads(f"x = {text}")["x"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _listed(cls: type, data: Mapping[str, Any]) -> dict[str, Any]:
+    """Where a list of texts is expected, one text will do."""
+    hints = get_type_hints(cls)
+    found = dict(data)
+    for name, value in data.items():
+        hint = hints.get(name)
+        if isinstance(value, str) and get_origin(hint) is tuple:
+            found[name] = [value]
+        elif isinstance(value, Mapping) and is_dataclass(hint):
+            found[name] = _listed(hint, value)  # type: ignore[arg-type]  # a class, since it is a hint
+    return found
+
+
+def write_config(config: TrainConfig, head: str = "") -> str:
+    """The whole run as a commented file; keys that are yet to be chosen are commented out."""
+    lines = [*_comment(head)] if head else []
+    lines += _table(config)
+    for field in fields(config):
+        section = getattr(config, field.name)
+        if is_dataclass(section):
+            lines += ["", f"[{field.name}]", *_comment((type(section).__doc__ or "").strip()), *_table(section)]
+    return "\n".join(lines) + "\n"
+
+
+def _table(section: Any) -> Iterator[str]:
+    for field in fields(section):
+        value = getattr(section, field.name)
+        if is_dataclass(value):
+            continue
+        yield ""
+        yield from _comment(field.metadata["text"])
+        yield (
+            f"# {field.name} =   (chosen by the size of the data)"
+            if value is None
+            else f"{field.name} = {_toml(value)}"
+        )
+
+
+def _comment(text: str) -> list[str]:
+    return [
+        line
+        for part in text.split("\n")
+        for line in textwrap.wrap(part, _WIDTH, initial_indent="# ", subsequent_indent="# ")
+    ]
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, tuple | list):
+        return "[" + ", ".join(_toml(item) for item in value) + "]"
+    return json.dumps(value, ensure_ascii=False)  # strings, numbers and booleans are written alike

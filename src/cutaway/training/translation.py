@@ -1,0 +1,108 @@
+"""Learning to translate: pairs of texts, by any model that has an encoder and a decoder."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import torch
+from torch import Tensor
+
+from cutaway.data.batches import batches_of
+from cutaway.data.encoded import Texts
+from cutaway.models.network import Network
+from cutaway.training.loss import IGNORED, Loss, language_loss
+from cutaway.training.metrics import Score, translation_scores
+from cutaway.training.task import Scores, Task
+
+if TYPE_CHECKING:
+    from cutaway.model import Model
+
+
+@dataclass(frozen=True)
+class PairBatch:
+    """source [B, S] and which of it is real; what the decoder reads [B, T] and what it should say."""
+
+    source: Tensor
+    mask: Tensor
+    tokens: Tensor
+    labels: Tensor
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Encoded sentence pairs."""
+
+    source: Texts
+    target: Texts
+
+    @property
+    def lengths(self) -> Tensor:
+        return torch.stack((self.source.lengths, self.target.lengths), dim=1)
+
+
+class Translation(Task):
+    name: ClassVar[str] = "translate"
+    metrics = ("loss", "bleu", "chrf")
+
+    def __init__(
+        self,
+        train: Pairs,
+        valid: Pairs,
+        valid_texts: Sequence[tuple[str, str]],
+        *,
+        start: int,
+        pad: int,
+        smoothing: float = 0.0,
+        agreement: float = 0.0,
+        beams: int = 1,
+    ) -> None:
+        """`start` is what the decoder reads before it has said anything; `valid_texts` are what `valid` encodes."""
+        self.train, self.valid, self.valid_texts = train, valid, valid_texts
+        self.start, self.pad, self.beams = start, pad, beams
+        self.smoothing, self.agreement = smoothing, agreement
+        self.lengths = train.lengths
+        self._signatures: dict[str, str] = {}
+
+    def batch(self, rows: Tensor) -> PairBatch:
+        return self._batch(self.train, rows.tolist())
+
+    def _batch(self, pairs: Pairs, rows: list[int]) -> PairBatch:
+        source, labels = pairs.source.padded(rows, self.pad), pairs.target.padded(rows, IGNORED)
+        mask = torch.arange(source.shape[1]) < pairs.source.lengths[rows].unsqueeze(1)
+        said = labels[:, :-1].masked_fill(labels[:, :-1] == IGNORED, self.pad)
+        tokens = torch.cat((torch.full_like(labels[:, :1], self.start), said), dim=1)
+        return PairBatch(source, mask, tokens, labels)
+
+    def loss(self, network: Network, batch: PairBatch) -> Loss:
+        device = next(network.parameters()).device
+        source, mask, tokens, labels = (
+            each.to(device) for each in (batch.source, batch.mask, batch.tokens, batch.labels)
+        )
+        agreement = self.agreement if network.training else 0.0
+        if agreement:  # R-Drop: the same once more, dropped out otherwise
+            source, mask, tokens, labels = (torch.cat((each, each)) for each in (source, mask, tokens, labels))
+        smoothing = self.smoothing if network.training else 0.0
+        hidden = network.hidden(source, tokens, mask=mask)
+        return language_loss(network, hidden, labels, smoothing=smoothing, agreement=agreement)
+
+    def validate(self, model: "Model") -> Scores:
+        nll, n = 0.0, 0
+        with torch.no_grad():
+            for rows in batches_of(self.valid.lengths, max(4096, int(self.valid.lengths.max())), seed=0):
+                loss = self.loss(model.network, self._batch(self.valid, rows.tolist()))
+                nll, n = nll + loss.nll, n + loss.n
+        scores = {"loss": nll / n}
+        for name, score in self.scored(model).items():
+            scores[name] = score.value
+            self._signatures[name] = score.signature
+        return scores
+
+    def scored(self, model: "Model") -> dict[str, Score]:
+        """BLEU and chrF of the validation pairs, translated."""
+        written = model.translate(
+            [source for source, _ in self.valid_texts], beams=self.beams, engine="native", precision="float32"
+        )
+        return translation_scores(written, [[target for _, target in self.valid_texts]])
+
+    def signatures(self) -> dict[str, str]:
+        return self._signatures
