@@ -366,6 +366,10 @@ def chat(
     chat.run(model, system, asked, json)
 
 
+def _columns(text: str | None) -> tuple[str, ...]:
+    return tuple(text.split(",")) if text else ()
+
+
 @app.command(rich_help_panel="Train")
 def train(
     what: Annotated[str, typer.Argument(metavar="TASK|RUN.toml", help="translate, or a file with all settings.")],
@@ -402,7 +406,7 @@ def train(
         source=tuple(source or ()),
         target=tuple(target or ()),
         pairs=tuple(pairs or ()),
-        columns=tuple(columns.split(",") if columns else ()),
+        columns=_columns(columns),
         valid_source=tuple(valid_source or ()),
         valid_target=tuple(valid_target or ()),
         valid_pairs=tuple(valid_pairs or ()),
@@ -427,6 +431,59 @@ def resume(
     from cutaway.cli import train
 
     train.resume(folder, plot, force, json)
+
+
+SourceFile = Annotated[list[str] | None, typer.Option("--source", metavar="FILE", help="Sentences, one a line.")]
+TargetFile = Annotated[
+    list[str] | None,
+    typer.Option("--target", metavar="FILE", help="Their translations; again for each further reference."),
+]
+PairsFile = Annotated[list[str] | None, typer.Option("--pairs", metavar="FILE", help="Instead: a table of both.")]
+Columns = Annotated[str | None, typer.Option(metavar="A,B", help="Columns of source and target in PAIRS.")]
+
+
+@app.command(rich_help_panel="Train")
+def evaluate(
+    model: Model,
+    source: SourceFile = None,
+    target: TargetFile = None,
+    pairs: PairsFile = None,
+    columns: Columns = None,
+    beams: Beams = None,
+    tokenized: Annotated[
+        str | None,
+        typer.Option(metavar="LANGUAGE", help="Also BLEU as older papers have it: lowercased, tokenised by Moses."),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Keep the translations.")] = None,
+    engine: EngineOption = None,
+    precision: PrecisionOption = None,
+    json: Json = False,
+) -> None:
+    """Judge a translator: BLEU and chrF, with their signatures, of all sentences and by their length."""
+    from cutaway.cli import evaluate
+
+    texts = evaluate.texts_of(source or (), target or (), pairs or (), _columns(columns))
+    evaluate.run(model, *texts, beams, tokenized, out, engine, precision, json)
+
+
+@app.command(rich_help_panel="Train")
+def compare(
+    models: Annotated[list[str], typer.Argument(metavar="MODEL", help="Two or more.")],
+    source: SourceFile = None,
+    target: TargetFile = None,
+    pairs: PairsFile = None,
+    columns: Columns = None,
+    beams: Beams = None,
+    png: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw BLEU against sentence length.")] = None,
+    engine: EngineOption = None,
+    precision: PrecisionOption = None,
+    json: Json = False,
+) -> None:
+    """Judge several translators on the same sentences: scores, speed, and BLEU against sentence length."""
+    from cutaway.cli import evaluate
+
+    texts = evaluate.texts_of(source or (), target or (), pairs or (), _columns(columns))
+    evaluate.compare(models, *texts, beams, png, engine, precision, json)
 
 
 def _command(error: Exception) -> str:

@@ -6,13 +6,16 @@ _DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 Curve = Sequence[tuple[float, float]]
 
 
-def plot(curves: Sequence[Curve], width: int = 60, height: int = 10) -> list[str]:
+def plot(
+    curves: Sequence[Curve], width: int = 60, height: int = 10, *, low: float | None = None, high: float | None = None
+) -> list[str]:
     """Curves of (x, y) points over one frame, with the ends of both axes written beside it."""
     points = [point for curve in curves for point in curve]
     if not points:
         return []
     left, right = min(x for x, _ in points), max(x for x, _ in points)
-    low, high = min(y for _, y in points), max(y for _, y in points)
+    low = min(y for _, y in points) if low is None else low
+    high = max(y for _, y in points) if high is None else high
     cells = [[0] * width for _ in range(height)]
 
     def place(x: float, y: float) -> tuple[int, int]:

@@ -38,6 +38,7 @@ class Progress:
     step: int = 0
     epoch: int = 0
     place: int = 0  # in the epoch's batches
+    epochs: float = 0.0
     tokens: int = 0
     seconds: float = 0.0
     looks: list[dict[str, Any]] = field(default_factory=list)  # step and scores of each validation
@@ -151,6 +152,7 @@ class Loop:
         self._average(number)
         self.progress.step = number
         self.progress.epoch, self.progress.place = self.sampler.epoch, self.sampler.place
+        self.progress.epochs = self.sampler.epochs
         self.progress.tokens += n_tokens
         seconds = time.monotonic() - began
         loss, nll = sums.total / n_tokens, sums.nll / sums.n

@@ -1,6 +1,6 @@
 """The rule that turns gradients into steps: AdamW for every weight, or Muon for the matrices inside the blocks."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import torch
@@ -40,8 +40,7 @@ class Optimizer:
         adam = [{"params": others, "weight_decay": 0.0}]
         self._parts: list[tuple[torch.optim.Optimizer, float]] = []
         if kind == "muon" and matrices:
-            muon = torch.optim.Muon(matrices, lr=matrix_rate, weight_decay=decay, adjust_lr_fn="original")
-            self._parts.append((muon, matrix_rate))
+            self._parts.append((Muon(matrices, rate=matrix_rate, decay=decay), matrix_rate))
         else:
             adam.append({"params": matrices, "weight_decay": decay})
         groups = [group for group in adam if group["params"]]
@@ -78,6 +77,52 @@ class Optimizer:
             memory = owner[weights[weight]].state.setdefault(weights[weight], {})
             whole = value.shape == weights[weight].shape and value.dim() > 0
             memory[key] = part_like(value, weights[weight]) if whole else value
+
+
+class Muon(torch.optim.Optimizer):
+    """W ← W - η √max(1, rows/columns) · U Vᵀ, where U S Vᵀ is the momentum of W's gradient (Jordan 2024).
+
+    torch.optim.Muon computes in bfloat16, which many CPUs emulate: 19 ms for a 128 × 128 matrix instead of 1.2 in
+    float32. Here the matrices of one shape go together, in float32 where bfloat16 is not faster.
+    """
+
+    def __init__(self, matrices: Sequence[Tensor], *, rate: float, decay: float = 0.0, momentum: float = 0.95) -> None:
+        super().__init__(matrices, {"lr": rate, "decay": decay, "momentum": momentum})
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]  # nobody asks for a closure
+        for group in self.param_groups:
+            alike: dict[torch.Size, list[Tensor]] = {}
+            for weight in group["params"]:
+                if weight.grad is not None:
+                    alike.setdefault(weight.shape, []).append(weight)
+            for shape, weights in alike.items():
+                moments = [self._moment(weight, group["momentum"]) for weight in weights]
+                turned = orthogonal(torch.stack(moments))
+                scale = max(1.0, shape[0] / shape[1]) ** 0.5
+                for weight, direction in zip(weights, turned, strict=True):
+                    weight.mul_(1 - group["lr"] * group["decay"]).sub_(direction, alpha=group["lr"] * scale)
+
+    def _moment(self, weight: Tensor, momentum: float) -> Tensor:
+        """Nesterov's: the gradient, and the mean of those before it, one step ahead."""
+        assert weight.grad is not None
+        memory = self.state[weight]
+        if not memory:
+            memory["momentum"] = torch.zeros_like(weight)
+        memory["momentum"].lerp_(weight.grad, 1 - momentum)
+        return weight.grad.lerp(memory["momentum"], momentum)
+
+
+def orthogonal(matrices_NIJ: Tensor) -> Tensor:
+    """Each matrix with its singular values brought near 1: five steps of X ← a X + (b A + c A²) X, A = X Xᵀ."""
+    a, b, c = 3.4445, -4.7750, 2.0315  # chosen by Jordan: small values grow fast, all end between 0.7 and 1.2
+    wide = matrices_NIJ.shape[1] <= matrices_NIJ.shape[2]
+    x = matrices_NIJ if wide else matrices_NIJ.mT
+    x = x / x.norm(dim=(1, 2), keepdim=True).clamp_min(1e-7)
+    for _ in range(5):
+        gram = x @ x.mT
+        x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
+    return x if wide else x.mT
 
 
 def matrices_of(network: nn.Module) -> list[Tensor]:

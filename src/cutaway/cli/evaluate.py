@@ -1,0 +1,160 @@
+"""`cutaway evaluate` and `cutaway compare`: how good translators are, as tables and curves."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, cast
+
+from rich.console import Console
+from rich.table import Table
+
+from cutaway.cli.lines import ready, show_progress
+from cutaway.cli.models import short
+from cutaway.cli.plot import plot
+from cutaway.data.pairs import Pair, PairSpec, read_pairs
+from cutaway.errors import CheckpointError, InputError
+from cutaway.files import read_json
+from cutaway.model import Model
+from cutaway.training import state
+from cutaway.training.evaluate import Evaluation, draw_by_length, evaluate
+from cutaway.training.folder import RunFolder
+
+
+def run(
+    name: str,
+    sources: list[str],
+    references: list[list[str]],
+    beams: int | None,
+    tokenized: str | None,
+    out: Path | None,
+    engine: str | None,
+    precision: str | None,
+    as_json: bool,
+) -> None:
+    found = _evaluated(ready(name), sources, references, beams, tokenized, engine, precision)
+    if out is not None:
+        _write(out, "".join(text.replace("\n", " ") + "\n" for text in found.written))
+    if as_json:
+        print(json.dumps(_facts(found)))
+        return
+    for metric, score in found.scores.items():
+        print(f"{metric} {score.value:.2f}   {score.signature}")
+    _print_buckets({name: found})
+
+
+def compare(
+    names: Sequence[str],
+    sources: list[str],
+    references: list[list[str]],
+    beams: int | None,
+    png: Path | None,
+    engine: str | None,
+    precision: str | None,
+    as_json: bool,
+) -> None:
+    found: dict[str, Evaluation] = {}
+    models: dict[str, Model] = {}
+    for name in names:
+        models[name] = ready(name)
+        found[name] = _evaluated(models[name], sources, references, beams, None, engine, precision)
+    if png is not None:
+        try:
+            cast(Any, draw_by_length(found)).savefig(png, dpi=130)
+        except (OSError, ValueError) as error:
+            raise CheckpointError(f"can't write {png}: {error}") from None
+    if as_json:
+        print(json.dumps({name: _facts(each) | _trained(name) for name, each in found.items()}))
+        return
+    table = Table("", "parameters", "BLEU", "chrF", "sentences/s", "training, s an epoch", box=None)
+    for name, each in found.items():
+        n = sum(weight.numel() for weight in models[name].network.parameters())
+        epoch = _trained(name).get("seconds_an_epoch")
+        table.add_row(
+            name, short(n), f"{each.scores['bleu'].value:.2f}", f"{each.scores['chrf'].value:.2f}",
+            f"{len(sources) / each.seconds:,.1f}", "" if epoch is None else f"{epoch:,.0f}",
+        )  # fmt: skip
+    Console().print(table)
+    _print_buckets(found)
+    curves = [[(bucket.words, bucket.bleu) for bucket in each.buckets] for each in found.values()]
+    if all(len(curve) > 1 for curve in curves):
+        for name, curve in zip(found, curves, strict=True):
+            print(f"\nBLEU of {name} against words of the source")
+            print("\n".join(plot([curve], 60, 6, low=0.0, high=max(y for each in curves for _, y in each))))
+
+
+def texts_of(
+    source: Sequence[str], target: Sequence[str], pairs: Sequence[str], columns: tuple[str, ...]
+) -> tuple[list[str], list[list[str]]]:
+    """The sentences, and a list of translations for each reference: several --target are several references."""
+    if pairs:
+        spec = [PairSpec(pairs=tuple(pairs), columns=columns)]
+    else:
+        if not source or not target:
+            raise InputError("give the sentences and their translations: --source FILE --target FILE, or --pairs FILE")
+        if len(source) > 1:
+            raise InputError("give one --source; several --target are several references of it")
+        spec = [PairSpec(source=tuple(source), target=(each,)) for each in target]
+    columns_of: list[list[Pair]] = []
+    for each in spec:
+        read = []
+        for pair in read_pairs(each):
+            if not isinstance(pair, Pair):
+                raise InputError(f"{pair.where}: {pair.why}")
+            read.append(pair)
+        columns_of.append(read)
+    return [pair.source for pair in columns_of[0]], [[pair.target for pair in read] for read in columns_of]
+
+
+def _evaluated(
+    model: Model,
+    sources: list[str],
+    references: list[list[str]],
+    beams: int | None,
+    tokenized: str | None,
+    engine: str | None,
+    precision: str | None,
+) -> Evaluation:
+    def seen(texts: Any) -> Any:
+        return show_progress(texts, len(sources), scrolling=False)
+
+    return evaluate(
+        model, sources, references, beams=beams, tokenized=tokenized, engine=engine, precision=precision, seen=seen
+    )  # fmt: skip
+
+
+def _print_buckets(found: dict[str, Evaluation]) -> None:
+    first = next(iter(found.values()))
+    table = Table(
+        "words", "sentences", *(f"BLEU{'' if len(found) == 1 else f' of {name}'}" for name in found), box=None
+    )
+    for i, bucket in enumerate(first.buckets):
+        table.add_row(str(bucket), f"{bucket.n:,}", *(f"{each.buckets[i].bleu:.2f}" for each in found.values()))
+    Console().print(table)
+
+
+def _facts(found: Evaluation) -> dict[str, Any]:
+    return {
+        "scores": {name: {"value": score.value, "signature": score.signature} for name, score in found.scores.items()},
+        "by_length": [
+            {"words": str(b), "n": b.n, "mean_words": b.words, "bleu": b.bleu, "chrf": b.chrf} for b in found.buckets
+        ],
+        "seconds": found.seconds,
+    }
+
+
+def _trained(name: str) -> dict[str, float]:
+    """How long an epoch of its training took, if the folder is that of a run."""
+    folder = RunFolder(Path(name))
+    newest = state.newest(folder.training) if folder.training.is_dir() else None
+    if newest is None:
+        return {}
+    facts = read_json(folder.training / newest / "facts.json")
+    epochs = facts.get("epochs")
+    return {"seconds_an_epoch": facts["seconds"] / epochs} if epochs else {}
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise CheckpointError(f"can't write {path}: {error.strerror}") from None

@@ -1,0 +1,107 @@
+"""How good a translator is: BLEU and chrF of all sentences, and of those of like length."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cutaway.errors import InputError
+from cutaway.tasks.options import Options
+from cutaway.training.metrics import Score, tokenized_bleu, translation_scores
+
+if TYPE_CHECKING:
+    from cutaway.model import Model
+
+LENGTHS = (10, 20, 30, 40, 50, 60, 80, 100)
+"""Words of the source at which a new bucket begins."""
+Seen = Callable[[Iterator[str]], Iterator[str]]
+"""The same translations, and somebody watches them come."""
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """The sentences of `least` to `most` words (None: or more)."""
+
+    least: int
+    most: int | None
+    n: int
+    words: float  # the mean
+    bleu: float
+    chrf: float
+
+    def __str__(self) -> str:
+        return f"{self.least}+" if self.most is None else f"{self.least}–{self.most}"
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    scores: dict[str, Score]
+    buckets: list[Bucket]
+    written: list[str]
+    seconds: float
+
+
+def evaluate(
+    model: "Model",
+    sources: Sequence[str],
+    references: Sequence[Sequence[str]],
+    *,
+    beams: int | None = None,
+    tokenized: str | None = None,
+    engine: str | None = None,
+    precision: str | None = None,
+    seen: Seen = lambda texts: texts,
+) -> Evaluation:
+    """`references`: one or more lists of translations, each as long as `sources`.
+
+    `tokenized`, a language's code, adds BLEU on lowercased text cut by Moses' tokeniser, as older papers report it.
+    """
+    for texts in references:
+        if len(texts) != len(sources):
+            raise InputError(f"there are {len(sources):,} sentences and {len(texts):,} translations; give as many")
+    if not sources:
+        raise InputError("there is not one sentence to evaluate on")
+    began = time.monotonic()
+    options: Options = {"engine": engine, "precision": precision}
+    if beams is not None:
+        options["beams"] = beams
+    written = list(seen(model.translate(iter(sources), **options)))
+    seconds = time.monotonic() - began
+    scores = translation_scores(written, references)
+    if tokenized is not None:
+        scores["bleu, lowercased, tokenised"] = tokenized_bleu(written, references, tokenized)
+    return Evaluation(scores, by_length(sources, references, written), written, seconds)
+
+
+def by_length(sources: Sequence[str], references: Sequence[Sequence[str]], written: Sequence[str]) -> list[Bucket]:
+    lengths = [len(source.split()) for source in sources]
+    edges = [1, *LENGTHS]
+    found = []
+    for i, least in enumerate(edges):
+        most = edges[i + 1] - 1 if i + 1 < len(edges) else None
+        rows = [row for row, n in enumerate(lengths) if max(n, 1) >= least and (most is None or n <= most)]
+        if rows:
+            scores = translation_scores(
+                [written[row] for row in rows], [[texts[row] for row in rows] for texts in references]
+            )
+            mean = sum(lengths[row] for row in rows) / len(rows)
+            found.append(Bucket(least, most, len(rows), mean, scores["bleu"].value, scores["chrf"].value))
+    return found
+
+
+def draw_by_length(named: dict[str, Evaluation]) -> "object":
+    """BLEU against sentence length, a line for each model: a figure of matplotlib's."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise InputError(
+            "pictures are drawn by matplotlib, which is not installed: pip install 'cutaway[train]'"
+        ) from None
+    figure = Figure(figsize=(7, 4.2), layout="constrained")
+    axes = figure.subplots()
+    for name, found in named.items():
+        axes.plot([b.words for b in found.buckets], [b.bleu for b in found.buckets], marker="o", label=name)
+    axes.set(xlabel="words of the source sentence", ylabel="BLEU", title="BLEU against sentence length")
+    axes.set_ylim(bottom=0)
+    axes.legend()
+    return figure
