@@ -16,8 +16,8 @@ from cutaway.errors import CheckpointError
 OURS = (
     "config.json", "model.safetensors", "model.safetensors.index.json", "model-*.safetensors", "generation_config.json",
     "preprocessor_config.json", "sentence_bert_config.json", "modules.json", "?_Pooling", "?_Normalize",
-    "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "chat_template.jinja",
-    "vocab.txt", "vocab.json", "merges.txt",
+    "tokenizer.json", "target_tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
+    "chat_template.jinja", "vocab.txt", "vocab.json", "merges.txt",
     "spiece.model", "tokenizer.model", "source.spm", "target.spm", "target_vocab.json",
 )  # fmt: skip
 """What saving a model may write, and so may replace; all else in its folder is somebody's own and stays."""

@@ -27,7 +27,8 @@ def from_json(cls: type[T], data: Any, where: str = "config") -> T:
         raise ConfigError(f"{where} is {_named(data)}; expected an object with the keys of {cls.__name__}")
     hints = get_type_hints(cls)
     known = {field.name: field for field in fields(cls)}  # type: ignore[arg-type]  # T is a dataclass by contract
-    given = {key: value for key, value in data.items() if key != "kind"}
+    tells_apart = "kind" not in known and hasattr(cls, "kind")  # else it is a key like any other
+    given = {key: value for key, value in data.items() if key != "kind" or not tells_apart}
     for key in given:
         if key not in known:
             raise ConfigError(f"{where}: {unknown('key', str(key), known)}")

@@ -49,7 +49,10 @@ def train(
         if write.exists() and not force:
             raise ConfigError(f"{write} exists; choose another name, or write over it with --force")
         command = f"cutaway train {write} --out my-model"
-        write.write_text(write_config(config, f"A training run of cutaway: {command}"), encoding="utf-8")
+        try:
+            write.write_text(write_config(config, f"A training run of cutaway: {command}"), encoding="utf-8")
+        except OSError as error:
+            raise ConfigError(f"can't write {write}: {error.strerror}") from None
         print(write)
         return
     if out is None:
@@ -104,6 +107,8 @@ def _report(outcome: Outcome, out: Path, as_json: bool) -> None:
     if as_json:
         print(json.dumps(facts))
         return
+    if outcome.reason == "done already":
+        print("this run was done already", file=sys.stderr)
     scores = ", ".join(f"{name} {value:.2f}" for name, value in outcome.scores.items())
     print(f"{out}: {scores} after {progress.step:,} steps, {_time(progress.seconds)}")
     print(f'try it: cutaway translate "…" --model {out}')

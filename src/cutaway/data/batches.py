@@ -22,12 +22,8 @@ def batches_of(lengths: Tensor, n_tokens: int, seed: int) -> list[Tensor]:
     order = torch.randperm(len(sides), generator=generator)
     for side in range(sides.shape[1]):  # stable sorts: the last is the main one
         order = order[torch.sort(sides[order, side], stable=True).indices]
+    check_fits(lengths, n_tokens)
     costs = sides[order].max(dim=1).values.tolist()
-    if costs and max(costs) > n_tokens:
-        raise InputError(
-            f"an example has {max(costs)} tokens, and a batch holds {n_tokens}: give batches more tokens, or leave "
-            f"such examples out with a lower data.max_tokens"
-        )
     found, start, longest = [], 0, 0
     for i, cost in enumerate(costs):
         if max(longest, cost) * (i + 1 - start) > n_tokens:
@@ -37,6 +33,15 @@ def batches_of(lengths: Tensor, n_tokens: int, seed: int) -> list[Tensor]:
     if costs:
         found.append(order[start:])
     return [found[i] for i in torch.randperm(len(found), generator=generator).tolist()]
+
+
+def check_fits(lengths: Tensor, n_tokens: int) -> None:
+    """No example is longer than a batch."""
+    if lengths.numel() and (most := int(lengths.max())) > n_tokens:
+        raise InputError(
+            f"an example has {most} tokens, and a share of a batch holds {n_tokens}: raise batches.tokens, or leave "
+            f"such examples out with a lower data.max_tokens"
+        )
 
 
 @dataclass

@@ -103,3 +103,19 @@ def _broken(pair: Pair, rules: Rules, seen: set[bytes]) -> str | None:
             return "duplicate"
         seen.add(key)
     return None
+
+
+def joined(pairs: Iterable[Pair], most: int) -> Iterator[Pair]:
+    """Neighbours put together, one, two, … up to `most` of them, and again: texts of many lengths from short ones."""
+    size, group = 1, list[Pair]()
+    for pair in pairs:
+        group.append(pair)
+        if len(group) == size:
+            yield _together(group)
+            size, group = size % most + 1, []
+    if group:
+        yield _together(group)
+
+
+def _together(group: list[Pair]) -> Pair:
+    return Pair(" ".join(p.source for p in group), " ".join(p.target for p in group), group[0].where)

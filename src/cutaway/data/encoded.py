@@ -8,9 +8,10 @@ import hashlib
 import json
 import shutil
 import tempfile
+import time
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -26,6 +27,7 @@ Encode = Callable[[list[str]], list[list[int]]]
 Row = tuple[str, ...]
 _AT_ONCE = 10_000  # texts that are encoded together
 _REPORT = "report.json"
+_DAY = 24 * 3600
 
 
 class Texts:
@@ -80,7 +82,8 @@ def encoded(
     try:
         cache = cache_folder("encoded")
         folder = cache / digest[:32]
-        if not (folder / _REPORT).is_file():
+        if not _is_whole(folder, sides):
+            _clear_away(cache)
             aside = Path(tempfile.mkdtemp(prefix=".encoding.", dir=cache))
             try:
                 report: dict[str, Any] = {}
@@ -98,6 +101,28 @@ def encoded(
             f"set CUTAWAY_CACHE to a folder that has some"
         ) from None
     return Encoded({name: Texts.mapped(folder, name) for name in sides}, read_json(folder / _REPORT))
+
+
+def _is_whole(folder: Path, sides: Iterable[str]) -> bool:
+    """Whether a folder has its report, and each side as many ids as its last text needs."""
+    if not (folder / _REPORT).is_file():
+        return False
+    for name in sides:
+        ids, ends = folder / f"{name}.ids", folder / f"{name}.ends"
+        if not ids.is_file() or not ends.is_file() or ends.stat().st_size % 8:
+            return False
+        last = _mapped(ends, torch.int64)[-1:].tolist() or [0]
+        if ids.stat().st_size != 4 * last[0]:
+            return False
+    return True
+
+
+def _clear_away(cache: Path) -> None:
+    """What runs that were killed have left; younger folders may be another run's."""
+    for left in cache.glob(".encoding.*"):
+        with suppress(OSError):  # another run clears away, too
+            if time.time() - left.stat().st_mtime > _DAY:
+                shutil.rmtree(left)
 
 
 def _write(folder: Path, sides: dict[str, Encode], rows: Iterable[Row], max_tokens: int) -> int:

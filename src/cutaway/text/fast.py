@@ -27,7 +27,7 @@ class FastTokenizer(Tokenizer):
     ) -> None:
         super().__init__(names, max_length, chat_template)
         self._settings = {key: value for key, value in (settings or {}).items() if key in KEPT}
-        self._backend = backend
+        self.backend = backend
         backend.no_truncation()
         backend.no_padding()
         backend.encode_special_tokens = bool(self._settings.get("split_special_tokens", False))
@@ -39,23 +39,23 @@ class FastTokenizer(Tokenizer):
 
     @functools.cached_property
     def vocabulary_size(self) -> int:
-        return 1 + max(self._backend.get_vocab(with_added_tokens=True).values(), default=-1)
+        return 1 + max(self.backend.get_vocab(with_added_tokens=True).values(), default=-1)
 
     @property
     def kind(self) -> str:
-        model = self._backend.model
+        model = self.backend.model
         name = type(model).__name__
         if name == "BPE":
-            if b'"ByteLevel"' in _state(self._backend.pre_tokenizer) + _state(self._backend.normalizer):
+            if b'"ByteLevel"' in _state(self.backend.pre_tokenizer) + _state(self.backend.normalizer):
                 return "byte-level BPE"
             return "BPE with byte fallback" if model.byte_fallback else "BPE"
         return {"Unigram": "unigram", "WordLevel": "word level"}.get(name, name)
 
     def id_of(self, token: str) -> int | None:
-        return self._backend.token_to_id(token)
+        return self.backend.token_to_id(token)
 
     def token_of(self, number: int) -> str | None:
-        return self._backend.id_to_token(number) if 0 <= number < 2**32 else None
+        return self.backend.id_to_token(number) if 0 <= number < 2**32 else None
 
     def encode(
         self, text: str, pair: str | None = None, *, special: bool = True, max_length: int | None = None
@@ -63,7 +63,7 @@ class FastTokenizer(Tokenizer):
         check_text(text)
         if pair is not None:
             check_text(pair)
-        return _encoding(self._backend.encode(text, pair, add_special_tokens=special), max_length)
+        return _encoding(self.backend.encode(text, pair, add_special_tokens=special), max_length)
 
     def encode_many(
         self,
@@ -77,7 +77,7 @@ class FastTokenizer(Tokenizer):
         for item in texts:
             for text in (item,) if isinstance(item, str) else item:
                 check_text(text)
-        found = self._backend.encode_batch(texts, add_special_tokens=special)
+        found = self.backend.encode_batch(texts, add_special_tokens=special)
         return [_encoding(one, max_length) for one in found]
 
     def ids_many(
@@ -86,7 +86,7 @@ class FastTokenizer(Tokenizer):
         for text in texts:
             check_text(text)
         rows = []
-        for found in self._backend.encode_batch_fast(texts, add_special_tokens=special):
+        for found in self.backend.encode_batch_fast(texts, add_special_tokens=special):
             ids = found.ids
             if max_length is not None and len(ids) > max_length:
                 ids = [ids[place] for place in kept_places(found.sequence_ids, max_length)]
@@ -94,17 +94,17 @@ class FastTokenizer(Tokenizer):
         return rows
 
     def decode(self, ids: Iterable[int], *, skip_special: bool = True) -> str:
-        text = self._backend.decode(token_ids(ids), skip_special_tokens=skip_special)
+        text = self.backend.decode(token_ids(ids), skip_special_tokens=skip_special)
         return _tidied(text) if self._tidy else text
 
     def decode_many(self, rows: Iterable[Iterable[int]], *, skip_special: bool = True) -> list[str]:
-        texts = self._backend.decode_batch([token_ids(ids) for ids in rows], skip_special_tokens=skip_special)
+        texts = self.backend.decode_batch([token_ids(ids) for ids in rows], skip_special_tokens=skip_special)
         return [_tidied(text) for text in texts] if self._tidy else texts
 
     def save(self, folder: Path) -> None:
         # PreTrainedTokenizerFast means "as tokenizer.json says"; named classes rebuild parts of it by their own rules.
         settings = {**self._settings, "tokenizer_class": "PreTrainedTokenizerFast"}
-        self._write(folder, {"tokenizer.json": self._backend.to_str(pretty=True).encode()}, settings)
+        self._write(folder, {"tokenizer.json": self.backend.to_str(pretty=True).encode()}, settings)
 
 
 def _encoding(found: tokenizers.Encoding, max_length: int | None) -> Encoding:

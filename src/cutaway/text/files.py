@@ -13,6 +13,7 @@ from cutaway.text.marian import load_marian
 from cutaway.text.sentencepiece import parse
 from cutaway.text.settings import Settings, read_bytes, read_settings, read_text, read_vocabulary, register
 from cutaway.text.tokenizer import Tokenizer
+from cutaway.text.two import TARGET, TwoTokenizers
 
 FAMILIES = {
     "AlbertTokenizer": "albert",
@@ -63,7 +64,9 @@ def load_tokenizer(folder: Path, config: Mapping[str, Any] | None = None) -> Tok
     family = _family(settings, config or {})
     whole = read_bytes(folder, "tokenizer.json")
     if whole is not None:
-        return _from_json(whole, folder / "tokenizer.json", settings, family)
+        read = _from_json(whole, folder / "tokenizer.json", settings, family)
+        target = read_bytes(folder, TARGET)
+        return read if target is None else TwoTokenizers(read, _from_json(target, folder / TARGET, settings, family))
     if (folder / "source.spm").is_file():
         return load_marian(folder, settings)
     if (text := read_text(folder, "vocab.txt")) is not None:

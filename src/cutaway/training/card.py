@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 import cutaway
+from cutaway.errors import CheckpointError
 from cutaway.training import state
 from cutaway.training.folder import RunFolder
 from cutaway.training.loop import Outcome
@@ -16,8 +17,14 @@ from cutaway.training.prepare import Prepared
 
 def write_card(folder: RunFolder, prepared: Prepared, outcome: Outcome) -> None:
     """Of a run that ended, or was stopped: the card says which."""
-    drawn = draw_curves(folder.metrics, folder.path / "curves.png")
-    state.write_whole(folder.path / "README.md", card(folder, prepared, outcome, drawn))
+    try:
+        drawn = draw_curves(folder.metrics, folder.path / "curves.png")
+        state.write_whole(folder.path / "README.md", card(folder, prepared, outcome, drawn))
+    except OSError as error:
+        raise CheckpointError(
+            f"the model is in {folder.path}, but its card can't be written: {error.strerror or error}; make room, and "
+            f"`cutaway resume {folder.path}` writes it"
+        ) from None
 
 
 def card(folder: RunFolder, prepared: Prepared, outcome: Outcome, drawn: bool) -> str:

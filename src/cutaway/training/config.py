@@ -101,6 +101,13 @@ class Batches(Section):
         "Pieces of a step: each core, or each rank of a cluster, computes some. Other pieces, other batches.",
     )
 
+    @property
+    def share_tokens(self) -> int:
+        """Of one share, once both are chosen."""
+        assert self.tokens is not None
+        assert self.shares is not None
+        return -(-self.tokens // self.shares)
+
 
 @dataclass(frozen=True, kw_only=True)
 class OptimizerChoice(Section):

@@ -11,6 +11,7 @@ my-model/
 import json
 import shutil
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,8 @@ class RunFolder:
             return
         if not self.path.is_dir():
             raise CheckpointError(f"{self.path} is a file; --out names a folder to make")
-        if not any(self.path.iterdir()) or force:
+        is_run = self.config.is_file() or self.training.is_dir()  # or half of one, killed as it began
+        if not any(self.path.iterdir()) or (force and is_run):
             return
         if self.config.is_file():
             newest = state.newest(self.training)
@@ -46,6 +48,8 @@ class RunFolder:
                 f"{self.path} holds another run, {stands}: go on with it (cutaway resume {self.path}), choose another "
                 f"--out, or start over with --force"
             )
+        if is_run:
+            raise CheckpointError(f"{self.path} holds a run that ended before it began; start over with --force")
         raise CheckpointError(f"{self.path} exists and holds something else; choose another --out")
 
     def clear(self) -> None:
@@ -54,6 +58,7 @@ class RunFolder:
 
     def begin(self, model: Model, run_toml: str) -> None:
         """What does not change: the run, the network's config, the tokenizer."""
+        is_new = not self.path.exists()
         try:
             self.training.mkdir(parents=True, exist_ok=True)
             for old in (self.path / WEIGHTS, self.metrics):
@@ -62,8 +67,11 @@ class RunFolder:
             if model.tokenizer is not None:
                 model.tokenizer.save(self.path)
             state.write_whole(self.config, run_toml)
-        except OSError as error:
-            raise CheckpointError(f"can't write {self.path}: {error.strerror or error}; choose another --out") from None
+        except (OSError, CheckpointError) as error:
+            if is_new:
+                shutil.rmtree(self.path, ignore_errors=True)
+            reason = error.strerror or error if isinstance(error, OSError) else error
+            raise CheckpointError(f"can't write {self.path}: {reason}; choose another --out") from None
 
     def write_weights(self, weights: Mapping[str, Tensor]) -> None:
         """model.safetensors, the old one or the new one, never half of it."""
@@ -74,21 +82,39 @@ class RunFolder:
             aside.replace(self.path / WEIGHTS)
             sync(self.path)
         except OSError as error:
-            aside.unlink(missing_ok=True)
-            raise CheckpointError(
-                f"can't write {self.path / WEIGHTS}: {error.strerror or error}; make room, and go on with "
-                f"`cutaway resume {self.path}`"
-            ) from None
+            with suppress(OSError):
+                aside.unlink()
+            raise self._unwritten(self.path / WEIGHTS, error) from None
 
     def log(self, line: Mapping[str, Any]) -> None:
         """One more line of metrics.jsonl."""
-        with self.metrics.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
+        try:
+            with self.metrics.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(line) + "\n")
+        except OSError as error:
+            raise self._unwritten(self.metrics, error) from None
 
     def forget_after(self, step: int) -> None:
         """Lines of steps that will be made again."""
         if self.metrics.is_file():
-            lines = self.metrics.read_text(encoding="utf-8").splitlines(keepends=True)
-            kept = [line for line in lines if line.endswith("\n") and json.loads(line).get("step", 0) <= step]
-            if len(kept) < len(lines):
+            lines = self.metrics.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
+            kept = [line for line in lines if line.endswith("\n") and 0 <= _step_of(line) <= step]
+            if len(kept) == len(lines):
+                return
+            try:
                 state.write_whole(self.metrics, "".join(kept))
+            except OSError as error:
+                raise self._unwritten(self.metrics, error) from None
+
+    def _unwritten(self, path: Path, error: OSError) -> CheckpointError:
+        return CheckpointError(
+            f"can't write {path}: {error.strerror or error}; make room, and go on with `cutaway resume {self.path}`"
+        )
+
+
+def _step_of(line: str) -> int:
+    """Of a line of metrics.jsonl; -1 if a power cut has left something else there."""
+    try:
+        return int(json.loads(line)["step"])
+    except (ValueError, KeyError, TypeError):
+        return -1

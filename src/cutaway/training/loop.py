@@ -102,7 +102,7 @@ class Loop:
             betas=(wanted.beta1, wanted.beta2), epsilon=wanted.epsilon, decay=wanted.decay,
         )  # fmt: skip
         self.factor = schedule(config.schedule.kind, chosen(config.schedule.warmup), self.steps)
-        self.sampler = Sampler(task.lengths, -(-chosen(config.batches.tokens) // self.shares), config.seed)
+        self.sampler = Sampler(task.lengths, config.batches.share_tokens, config.seed)
         self.snapshots = state.Snapshots(folder.training)
 
     def _surroundings(self) -> torch.autocast:
@@ -115,14 +115,16 @@ class Loop:
     def run(self, stop: Callable[[], str | None] = lambda: None) -> Outcome:
         self._restore()
         saved = time.monotonic()
-        reason = "done" if self.progress.step < self.steps else "done already"
-        while self.progress.step < self.steps:
+        is_over = self.progress.step >= self.steps or self._patience_is_out()
+        reason = "done already" if is_over else "done"
+        while self.progress.step < self.steps and not is_over:
             began = time.monotonic()
             with self._explained():
                 self._step()
             self.progress.seconds += time.monotonic() - began
             if self.progress.step % self.every == 0 or self.progress.step == self.steps:
-                self._look()
+                with self._explained():
+                    self._look()
                 if self._patience_is_out():
                     reason = "patience"
                     break
@@ -168,10 +170,13 @@ class Loop:
         if math.isfinite(sums.total) and math.isfinite(norm):
             return
         what = f"the loss is {sums.total}" if not math.isfinite(sums.total) else f"the gradient's length is {norm}"
+        raise self._broken(f"{what} at step {step}")
+
+    def _broken(self, what: str) -> TrainingError:
         newest = state.newest(self.folder.training)
         kept = f"the state of {newest} is kept" if newest else "no state was saved yet"
-        raise TrainingError(
-            f"{what} at step {step}, so learning has broken down; {kept}. Lower optimizer.rate (now "
+        return TrainingError(
+            f"{what}, so learning has broken down; {kept}. Lower optimizer.rate (now "
             f"{self.config.optimizer.rate:g}), or raise schedule.warmup (now {self.config.schedule.warmup})"
         )
 
@@ -186,7 +191,7 @@ class Loop:
                 raise
             newest = state.newest(self.folder.training)
             raise TrainingError(
-                f"memory is out at step {self.progress.step + 1}: lower batches.tokens (now "
+                f"memory is out after step {self.progress.step}: lower batches.tokens (now "
                 f"{self.config.batches.tokens}), data.max_tokens (now {self.config.data.max_tokens}), or choose a "
                 "smaller model.preset; " + (f"the state of {newest} is kept" if newest else "no state was saved yet")
             ) from None
@@ -207,14 +212,16 @@ class Loop:
 
     def _kept_steps(self) -> list[int]:
         """The looks whose weights the average at the end needs, and the best."""
-        looks, count = self.progress.looks, self.config.averaging.count
-        if self.config.averaging.of == "last":
-            kept = [look["step"] for look in looks[-count:]]
-        else:
-            sign = -1.0 if better(self.metric, 1.0, 0.0) else 1.0
-            ranked = sorted(looks, key=lambda look: (sign * look["scores"][self.metric], -look["step"]))
-            kept = [look["step"] for look in ranked[: count if self.config.averaging.of == "best" else 1]]
-        return sorted({*kept, *([] if self.progress.best is None else [self.progress.best])})
+        best = [] if self.progress.best is None else [self.progress.best]
+        return sorted({*self._averaged_steps(), *best})
+
+    def _averaged_steps(self) -> list[int]:
+        looks, count, of = self.progress.looks, self.config.averaging.count, self.config.averaging.of
+        if of == "none":
+            return []
+        sign = -1.0 if better(self.metric, 1.0, 0.0) else 1.0
+        ranked = sorted(looks, key=lambda look: (sign * look["scores"][self.metric], -look["step"]))
+        return sorted(look["step"] for look in (looks[-count:] if of == "last" else ranked[:count]))
 
     # -------------------------------------------------------------------------------------------------- looks
 
@@ -223,6 +230,8 @@ class Loop:
         began = time.monotonic()
         step, weights = self.progress.step, self._judged()
         scores = self._scores(weights)
+        if not math.isfinite(scores["loss"]):
+            raise self._broken(f"the validation loss is {scores['loss']} after step {step}")
         best = self.progress.best
         is_best = best is None or better(self.metric, scores[self.metric], self.progress.scores(best)[self.metric])
         self.progress.looks.append(
@@ -265,6 +274,8 @@ class Loop:
         """The newest state that is whole; weights go back where they are, whoever holds which part."""
         found = state.load(self.folder.training, self.watch.warn)
         if found is None:
+            if self.parallel.rank == 0:
+                self.folder.forget_after(0)  # of a run that was killed before its first state
             return
         distributed.fill(self.network, found.tensors["weights"])
         for name, value in self.average.items():
@@ -280,10 +291,10 @@ class Loop:
 
     def _finish(self, reason: str) -> Outcome:
         """The average that was asked for, or the best single weights if these are better."""
-        steps = self._kept_steps()
+        steps = self._averaged_steps()
         scores = self.progress.scores(self.progress.best) if self.progress.best is not None else {}
         averaged: tuple[int, ...] = ()
-        if self.config.averaging.of != "none" and len(steps) > 1:
+        if len(steps) > 1:
             weights = self.snapshots.mean(steps) if self.parallel.rank == 0 else {}
             found = self._scores(weights)
             if not better(self.metric, scores[self.metric], found[self.metric]):

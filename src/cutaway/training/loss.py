@@ -67,18 +67,19 @@ class _VocabularyLoss(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         device = hidden.device.type
         dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
+        exact = torch.promote_types(dtype, torch.float32)  # of sums, and of the softmax
         wanted = any(ctx.needs_input_grad)
         n_rows, n_words = len(labels), len(weight)
-        total, nll = hidden.new_zeros((), dtype=torch.float32), hidden.new_zeros((), dtype=torch.float32)
+        total, nll = hidden.new_zeros((), dtype=exact), hidden.new_zeros((), dtype=exact)
         d_hidden = torch.empty_like(hidden) if wanted else None
-        d_weight = torch.zeros_like(weight, dtype=torch.float32) if wanted else None
-        d_bias = torch.zeros_like(bias, dtype=torch.float32) if wanted and bias is not None else None
+        d_weight = torch.zeros_like(weight, dtype=exact) if wanted else None
+        d_bias = torch.zeros_like(bias, dtype=exact) if wanted and bias is not None else None
         with torch.autocast(device, enabled=False):
             table = weight.to(dtype)
             for rows in _chunks(n_rows, agreement > 0.0):
                 h, label = hidden[rows].to(dtype), labels[rows].unsqueeze(1)
                 logits = h @ table.T if bias is None else torch.addmm(bias.to(dtype), h, table.T)
-                log_p = logits.log_softmax(-1, dtype=torch.float32)
+                log_p = logits.log_softmax(-1, dtype=exact)
                 said = -log_p.gather(1, label).sum()
                 nll += said
                 total += (1.0 - smoothing) * said
@@ -100,7 +101,7 @@ class _VocabularyLoss(torch.autograd.Function):
                     d_bias += grad.sum(0)
                 grad = grad.to(dtype)
                 d_hidden[rows] = grad @ table
-                if dtype == torch.float32:
+                if dtype == exact:
                     d_weight.addmm_(grad.T, h)
                 else:
                     d_weight += grad.T @ h

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from cutaway import schema
+from cutaway.data.batches import check_fits
 from cutaway.data.clean import Dropped, Rules, clean
 from cutaway.data.encoded import Encoded, encoded
 from cutaway.data.pairs import Pair, PairSpec, digest, read_pairs
@@ -61,6 +62,7 @@ def prepare(config: TrainConfig, watch: Watch, kept: Model | None = None) -> Pre
         config = choices.with_steps(config, n_pairs, n_tokens, watch.say)
         model = _model(config, tokenizer)
     else:
+        config = choices.with_steps(config, len(train.sides["target"]), n_tokens, watch.say)  # what --force took out
         model = kept
     special = tokenizer.special
     assert special.pad is not None
@@ -74,6 +76,10 @@ def prepare(config: TrainConfig, watch: Watch, kept: Model | None = None) -> Pre
         agreement=config.regularization.agreement,
         beams=config.validation.beams,
     )  # fmt: skip
+    if config.validation.metric not in task.metrics:
+        names = ", ".join(task.metrics)
+        raise ConfigError(f"validation.metric={config.validation.metric!r} does not judge a translator; choose {names}")
+    check_fits(task.lengths, config.batches.share_tokens)
     facts = {
         "config": schema.to_json(config),
         "data": corpus.digests,

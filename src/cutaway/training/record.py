@@ -1,5 +1,10 @@
 """What happens in a run, written down: metrics.jsonl, and TensorBoard's files where that is installed."""
 
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 from cutaway.training.folder import RunFolder
@@ -9,17 +14,31 @@ from cutaway.training.watch import Step, Watch
 _EVERY = 10  # steps between two lines
 
 
+class Board:
+    """An event file of TensorBoard. Written here and now: tensorboardX's own thread dies of a full disk, and whoever
+    hands it more then waits for ever."""
+
+    def __init__(self, folder: Path) -> None:
+        from tensorboardX.event_file_writer import EventsWriter
+        from tensorboardX.proto import event_pb2
+        from tensorboardX.summary import scalar
+
+        folder.mkdir(parents=True, exist_ok=True)
+        self._event, self._scalar = event_pb2.Event, scalar
+        self.events = EventsWriter(str(folder / "events"), f".{os.getpid()}")
+
+    def add(self, name: str, value: float, step: int) -> None:
+        self.events.write_event(self._event(wall_time=time.time(), step=step, summary=self._scalar(name, value)))
+
+
 class Recorder(Watch):
     """Writes down what it hears, and tells `other`."""
 
     def __init__(self, folder: RunFolder, other: Watch) -> None:
         self.folder, self.other = folder, other
-        self._board: Any = None
-        try:
-            from tensorboardX import SummaryWriter
-        except ImportError:
-            return
-        self._board = SummaryWriter(str(folder.training / "tensorboard"))
+        self._board: Board | None = None
+        with self._optional(), suppress(ImportError):
+            self._board = Board(folder.training / "tensorboard")
 
     def step(self, step: Step) -> None:
         if step.number % _EVERY == 0:
@@ -37,15 +56,31 @@ class Recorder(Watch):
 
     def _write(self, step: int, line: dict[str, Any], kind: str) -> None:
         self.folder.log(line)
-        if self._board is not None:
+        with self._optional():
             for name, value in line.get("valid", line).items():
-                if name not in ("step", "best"):
-                    self._board.add_scalar(f"{kind}/{name}", value, step)
+                if self._board is not None and name not in ("step", "best"):
+                    self._board.add(f"{kind}/{name}", value, step)
+
+    @contextmanager
+    def _optional(self) -> Iterator[None]:
+        """TensorBoard's files are no reason to stop: a run goes on without them."""
+        try:
+            yield
+        except OSError as error:
+            self._board = None
+            self.other.warn(f"TensorBoard's file can't be written: {error.strerror or error}; going on without")
 
     def saved(self, step: int) -> None:
-        if self._board is not None:
-            self._board.flush()
+        with self._optional():
+            if self._board is not None:
+                self._board.events.flush()
         self.other.saved(step)
+
+    def close(self) -> None:
+        with self._optional():
+            if self._board is not None:
+                self._board.events.close()
+        self._board = None
 
     def resumed(self, step: int) -> None:
         self.folder.forget_after(step)

@@ -7,6 +7,7 @@ from typing import Any
 from cutaway import schema
 from cutaway.checkpoints import native
 from cutaway.errors import CheckpointError, ConfigError
+from cutaway.loading import load
 from cutaway.model import Model
 from cutaway.models.build import build
 from cutaway.text.files import load_tokenizer
@@ -36,6 +37,7 @@ def train(
     Under torchrun every rank calls this; rank 0 prepares first, so that the others find everything done.
     """
     folder, watch = RunFolder(Path(out)), watch or Watch()
+    distributed.device_of(config.machine.device)  # a device that is not there is told before anything is written
     _join(config)
     prepared: Prepared | None = None
     if distributed.rank() == 0 and not _is_restart(folder):
@@ -68,7 +70,10 @@ def resume(out: str | Path, *, watch: Watch | None = None, force: bool = False, 
     _join(config)
     described = native.describe(folder.path)
     tokenizer = load_tokenizer(folder.path)
-    kept = Model(build(described.config, config.seed), tokenizer, described.usage, folder.path.name, folder=folder.path)
+    network = build(described.config, config.seed)
+    if config.model.start is not None and state.newest(folder.training) is None:
+        network = load(config.model.start).network.float()  # killed before its first state: from the start again
+    kept = Model(network, tokenizer, described.usage, folder.path.name, folder=folder.path)
     prepared = prepare(config, watch, kept)
     _check_unchanged(folder, prepared, force)
     return _run(folder, prepared, watch, stop)
@@ -83,14 +88,15 @@ def _run(folder: RunFolder, prepared: Prepared, watch: Watch, stop: Stop) -> Out
             write_card(folder, prepared, outcome)
         return outcome
     finally:
+        recorder.close()
         loop.parallel.close()
 
 
 def _check_unchanged(folder: RunFolder, prepared: Prepared, force: bool) -> None:
     """A run goes on with the config and the data it began with, or says what changed."""
-    if force or (newest := state.newest(folder.training)) is None:
+    if force or (found := state.facts(folder.training)) is None:
         return
-    facts = state.facts(folder.training / newest)
+    newest, facts = found
     before, now = facts.get("config"), schema.to_json(prepared.config)
     changed = [name for name in _differences(before, now) if name.split(".")[0] not in UNCHANGING]
     if changed:

@@ -14,6 +14,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -61,7 +62,8 @@ def save(folder: Path, step: int, facts: Mapping[str, Any], tensors: Mapping[str
         aside.rename(folder / name)
         sync(folder)
         write_whole(folder / _LATEST, name + "\n")
-        for old in _names(folder)[keep:]:
+        kept = [each for each in _names(folder) if each <= name][:keep]
+        for old in set(_names(folder)) - set(kept):  # newer ones too: damaged, or the run went on from before them
             shutil.rmtree(folder / old, ignore_errors=True)
     except OSError as error:
         if aside is not None:
@@ -76,11 +78,11 @@ def save(folder: Path, step: int, facts: Mapping[str, Any], tensors: Mapping[str
 
 def load(folder: Path, warn: Callable[[str], None]) -> State | None:
     """The newest state that is whole; `warn` hears of each that is not. None if there has never been one."""
-    names = _names(folder)
-    if (folder / _LATEST).is_file():
-        latest = (folder / _LATEST).read_text(encoding="utf-8", errors="replace").strip()
-        names.sort(key=lambda name: name != latest)  # the others stay in order, newest first
+    names, latest = _in_turn(folder)
     damaged = []
+    if latest and latest not in names:
+        damaged.append(latest)
+        warn(f"{folder} lacks {latest}, its newest state; trying the state before")
     for name in names:
         try:
             return _read(folder / name)
@@ -94,12 +96,8 @@ def load(folder: Path, warn: Callable[[str], None]) -> State | None:
 
 def _read(folder: Path) -> State:
     manifest = read_json(folder / _MANIFEST)
-    for name, wanted in manifest.items():
-        path = folder / name
-        if "/" in name or not path.is_file():
-            raise CheckpointError(f"{folder} lacks {name}")
-        if path.stat().st_size != wanted.get("size") or digest(path) != wanted.get("sha256"):
-            raise CheckpointError(f"{path} is damaged: it is not what its manifest says")
+    for name, wanted in {_FACTS: None, **manifest}.items():
+        _check(folder, name, wanted)
     tensors: dict[str, dict[str, Tensor]] = {}
     for path in sorted(folder.glob("*.safetensors")):
         weights = Weights([path])
@@ -108,14 +106,38 @@ def _read(folder: Path) -> State:
     return State(int(facts["step"]), facts, tensors)
 
 
-def facts(folder: Path) -> dict[str, Any]:
-    """What one state says of its run."""
-    return read_json(folder / _FACTS)
+def facts(folder: Path) -> tuple[str, dict[str, Any]] | None:
+    """The name of the newest state that can be asked, and what it says of its run."""
+    for name in _in_turn(folder)[0]:
+        try:
+            _check(folder / name, _FACTS, read_json(folder / name / _MANIFEST).get(_FACTS))
+            return name, read_json(folder / name / _FACTS)
+        except CheckpointError:
+            continue  # `load` will warn of it
+    return None
 
 
 def newest(folder: Path) -> str | None:
     """The name of the newest state, whole or not."""
     return next(iter(_names(folder)), None)
+
+
+def _check(folder: Path, name: str, wanted: Any) -> None:
+    """`wanted`: what the manifest says of this file."""
+    path = folder / name
+    if "/" in name or not path.is_file():
+        raise CheckpointError(f"{folder} lacks {name}")
+    if wanted != {"size": path.stat().st_size, "sha256": digest(path)}:
+        raise CheckpointError(f"{path} is damaged: it is not what its manifest says")
+
+
+def _in_turn(folder: Path) -> tuple[list[str], str]:
+    """The states in the order in which they are tried: the one that `latest` names, then newest first."""
+    names, latest = _names(folder), ""
+    if (folder / _LATEST).is_file():
+        latest = (folder / _LATEST).read_text(encoding="utf-8", errors="replace").strip()
+        names.sort(key=lambda name: name != latest)
+    return names, latest
 
 
 def _names(folder: Path) -> list[str]:
@@ -148,14 +170,16 @@ class Snapshots:
         return self.folder / f"step-{step:08}.safetensors"
 
     def write(self, step: int, weights: Tensors) -> None:
+        aside = self.folder / f"{_WRITING}{step:08}"
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            aside = self.folder / f"{_WRITING}{step:08}"
             write_weights(aside, {name: outgoing(weight) for name, weight in weights.items()})
             sync(aside)
             aside.replace(self.path(step))
             sync(self.folder)
         except OSError as error:
+            with suppress(OSError):
+                aside.unlink()
             raise CheckpointError(
                 f"can't keep the weights of step {step} in {self.folder}: {error.strerror or error}; make room, and go "
                 f"on with `cutaway resume`"

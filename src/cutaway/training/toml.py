@@ -6,7 +6,7 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import Any, get_origin, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
 
 from cutaway import schema
 from cutaway.errors import ConfigError, unknown
@@ -45,14 +45,20 @@ def with_settings(config: TrainConfig, settings: list[str]) -> TrainConfig:
             raise ConfigError(f"--set {setting}: expected section.key=value, like optimizer.rate=0.001")
         if last not in table:
             raise ConfigError(f"--set {setting}: {unknown('key', last, table)}")
-        table[last] = _value(text.strip())
+        table[last] = None if text.strip() == "none" and _may_be_open(sections, last) else _value(text.strip())
     return config_of(data, "--set")
+
+
+def _may_be_open(sections: list[str], key: str) -> bool:
+    """Whether `none` leaves a key to be chosen; averaging.of=none is a word like any other."""
+    cls: Any = TrainConfig
+    for section in sections:
+        cls = get_type_hints(cls)[section]
+    return type(None) in get_args(get_type_hints(cls)[key])
 
 
 def _value(text: str) -> Any:
     """A value as TOML has it; what is no such value is a string."""
-    if text == "none":
-        return None
     try:
         return tomllib.loads(f"x = {text}")["x"]
     except tomllib.TOMLDecodeError:

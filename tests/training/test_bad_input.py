@@ -1,0 +1,317 @@
+"""Every mistake in a run is one sentence and exit code 2, told before anything is written where it can be known."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+import cutaway
+from cutaway.training import loop as loop_module
+from cutaway.training.loop import TrainingError
+from cutaway.training.run import resume, train
+from cutaway.training.translation import Translation
+from tests.training import toy
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> toy.Corpus:
+    return toy.corpus(tmp_path / "data", 60)
+
+
+def refused(tmp_path: Path, command: list[str]) -> str:
+    """The sentence; nothing was written."""
+    before = [path for path in sorted(tmp_path.rglob("*")) if path.stem != "log"]
+    sentence = toy.one_sentence(toy.run(command, tmp_path / "log"))
+    assert not (tmp_path / "out").exists(), "the mistake was known before training"
+    assert [path for path in sorted(tmp_path.rglob("*")) if path.stem != "log"] == before
+    return sentence
+
+
+def with_files(tmp_path: Path, source: str, target: str) -> list[str]:
+    (tmp_path / "a").write_text(source)
+    (tmp_path / "b").write_text(target)
+    return toy.arguments(toy.Corpus(tmp_path / "a", tmp_path / "b"), tmp_path / "out")
+
+
+def test_unequal_files(tmp_path: Path) -> None:
+    sentence = refused(tmp_path, with_files(tmp_path, "a\nb\nc\n", "x\ny\n"))
+    assert sentence.startswith(f"{tmp_path / 'a'} has 3 lines and {tmp_path / 'b'} has 2; expected as many of each")
+
+
+def test_an_empty_file(tmp_path: Path) -> None:
+    assert refused(tmp_path, with_files(tmp_path, "", "")) == f"{tmp_path / 'a'} is empty: it has no lines"
+
+
+def test_the_same_text_on_both_sides(tmp_path: Path) -> None:
+    sentence = refused(tmp_path, with_files(tmp_path, "one\ntwo\n" * 9, "one\ntwo\n" * 9))
+    assert sentence.startswith(
+        "source and target are the same text in 18 of the first 18 pairs; give the other language"
+    )
+
+
+def test_the_same_file_twice(tmp_path: Path, data: toy.Corpus) -> None:
+    command = toy.arguments(toy.Corpus(data.source, data.source), tmp_path / "out")
+    assert refused(tmp_path, command).startswith(f"--source and --target are the same file, {data.source}")
+
+
+def test_lines_of_nothing(tmp_path: Path) -> None:
+    assert (
+        refused(tmp_path, with_files(tmp_path, " \n\n", "x\ny\n")) == "the data holds no pair that can be learnt from"
+    )
+
+
+def test_a_missing_file(tmp_path: Path, data: toy.Corpus) -> None:
+    command = toy.arguments(toy.Corpus(tmp_path / "gone", data.target), tmp_path / "out")
+    assert str(tmp_path / "gone") in refused(tmp_path, command)
+
+
+def test_no_data(tmp_path: Path) -> None:
+    sentence = refused(tmp_path, ["train", "translate", "--out", str(tmp_path / "out")])
+    assert sentence.startswith("there are no pairs: give --source and --target, or --pairs")
+
+
+def test_wrong_tabs(tmp_path: Path) -> None:
+    (tmp_path / "a.tsv").write_text("one sentence\nanother\n")
+    sentence = refused(
+        tmp_path, ["train", "translate", "--pairs", str(tmp_path / "a.tsv"), "--out", str(tmp_path / "out")]
+    )
+    assert str(tmp_path / "a.tsv") in sentence
+    assert "column" in sentence
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("optimizer.rat=0.1", "--set optimizer.rat=0.1: no key 'rat'; did you mean 'rate'? (known: beta1, beta2,"),
+        ("optimiser.rate=0.1", "no section 'optimiser'; did you mean 'optimizer'? (known: averaging, batches, card,"),
+        ("rate=0.1", "--set rate=0.1: no key 'rate'"),
+        ("seed.x=1", "no section 'seed'"),
+        ("optimizer.rate", "--set optimizer.rate: expected section.key=value, like optimizer.rate=0.001"),
+        ("optimizer.rate=fast", "--set.optimizer.rate is 'fast' (str); expected float"),
+        ("optimizer.rate=-1", "rate=-1.0 must be above 0"),
+        ("optimizer.rate=nan", "rate=nan"),
+        ("optimizer.beta1=1.5", "beta1=1.5 must be at least 0 and below 1"),
+        ("optimizer.kind=adm", "no choice 'adm'; did you mean 'adamw'?"),
+        ("schedule.steps=0", "steps=0 must be at least 1"),
+        ("schedule.steps=1.5", "--set.schedule.steps is 1.5 (float); expected int"),
+        ("model.dropout=1", "dropout=1.0 must be at least 0 and below 1"),
+        ("seed=99999999999", "seed=99999999999 must be a whole number of at most 32 bits"),
+        ("model.preset=transformer-tny", "no preset 'transformer-tny'; did you mean 'transformer-tiny'?"),
+        ("model.preset=gpt2", "model.preset='gpt2' has one half only; translating needs an encoder and a decoder"),
+        ("model.preset=bert-base", "model.preset='bert-base' has one half only"),
+        ("model.n_heads=3", "n_heads=3"),
+        ("model.d_hidden=8", "model.d_hidden was given, but transformer-tiny has nothing of that kind; leave it out"),
+        ("tokenizer.vocabulary=20", "vocabulary=20 is too small; kind='bpe' needs at least 261 tokens"),
+        ("batches.tokens=16", "an example has 9 tokens, and a share of a batch holds 8: raise batches.tokens,"),
+        ("data.max_tokens=1", "no pair is left to learn from: 0 pairs to learn from: "),
+        ("validation.metric=accuracy", "validation.metric='accuracy' does not judge a translator; choose loss,"),
+        ("machine.device=gpu", "machine.device='gpu' is no device; choose auto, cpu, cuda or cuda:1"),
+        ("machine.device=cuda", "machine.device='cuda', but torch sees no GPU here; choose cpu or auto"),
+    ],
+)  # fmt: skip
+def test_settings(tmp_path: Path, data: toy.Corpus, setting: str, said: str) -> None:
+    assert said in refused(tmp_path, toy.arguments(data, tmp_path / "out", setting))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[optimizer]\nrat = 1.0\n", "run.toml.optimizer: no key 'rat'; did you mean 'rate'?"),
+        ("[optimiser]\nrate = 1.0\n", "run.toml: no key 'optimiser'; did you mean 'optimizer'?"),
+        ("[optimizer]\nrate = \n", "run.toml is not TOML: "),
+        ("task = 'translat'\n", "run.toml.task: no choice 'translat'; did you mean 'translate'?"),
+        ("optimizer = 3\n", "run.toml.optimizer is 3 (int); expected an object"),
+        ("[schedule]\nsteps = '12'\n", "run.toml.schedule.steps is '12' (str); expected int"),
+        ("[data]\nsource = 3\n", "run.toml.data.source is 3 (int); expected a list"),
+        ("\xff", "run.toml is not TOML: "),
+    ],
+)
+def test_files(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "run.toml").write_bytes(text.encode("latin-1"))
+    assert said in refused(tmp_path, ["train", str(tmp_path / "run.toml"), "--out", str(tmp_path / "out")])
+
+
+def test_what_is_no_task_and_no_file(tmp_path: Path) -> None:
+    out = ["--out", str(tmp_path / "out")]
+    sentence = refused(tmp_path, ["train", "transalte", *out])
+    assert sentence == "no task 'transalte'; did you mean 'translate'? (known: translate); or give a .toml file"
+    gone = str(tmp_path / "gone.toml")
+    assert refused(tmp_path, ["train", gone, *out]) == f"{gone} can't be read: No such file or directory"
+
+
+def test_nowhere_to_go(tmp_path: Path, data: toy.Corpus) -> None:
+    command = ["train", "translate", *data.options()]
+    assert refused(tmp_path, command) == "where shall the model go? --out my-model"
+    sentence = refused(tmp_path, [*command, "--write-config", str(tmp_path / "gone" / "run.toml")])
+    assert sentence == f"can't write {tmp_path / 'gone' / 'run.toml'}: No such file or directory"
+    (tmp_path / "run.toml").write_text("mine")
+    sentence = refused(tmp_path, [*command, "--write-config", str(tmp_path / "run.toml")])
+    assert sentence == f"{tmp_path / 'run.toml'} exists; choose another name, or write over it with --force"
+    assert (tmp_path / "run.toml").read_text() == "mine"
+
+
+# --------------------------------------------------------------------------------------------------------- folders
+
+
+def all_of(folder: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_an_output_folder_that_is_not_free(tmp_path: Path, data: toy.Corpus) -> None:
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "README.md").write_text("mine")
+    sentence = toy.one_sentence(toy.run(toy.arguments(data, tmp_path / "file"), tmp_path / "log"))
+    assert sentence == f"{tmp_path / 'file'} is a file; --out names a folder to make"
+    for force in ([], ["--force"]):
+        sentence = toy.one_sentence(toy.run([*toy.arguments(data, tmp_path / "notes"), *force], tmp_path / "log"))
+        assert sentence == f"{tmp_path / 'notes'} exists and holds something else; choose another --out"
+    assert all_of(tmp_path / "notes") == {str(tmp_path / "notes" / "README.md"): b"mine"}
+
+
+def test_an_output_folder_that_holds_a_run(tmp_path: Path, data: toy.Corpus) -> None:
+    out = tmp_path / "out"
+    train(toy.config(data, "schedule.steps=3"), out)
+    (out / "mine.txt").write_text("mine")
+    before = all_of(out)
+    command = toy.arguments(data, out, "schedule.steps=2", "seed=5")
+    sentence = toy.one_sentence(toy.run(command, tmp_path / "log"))
+    assert sentence == (
+        f"{out} holds another run, at step-00000003: go on with it (cutaway resume {out}), choose another --out, or "
+        f"start over with --force"
+    )
+    assert all_of(out) == before
+    toy.one_sentence(toy.run([*command, "--force", "--set", "model.n_heads=3"], tmp_path / "log"))
+    assert all_of(out) == before, "a mistake costs nothing, even with --force"
+    assert toy.run([*command, "--force"], tmp_path / "log").code == 0
+    assert toy.newest(out).name == "step-00000002"
+    assert (out / "mine.txt").read_text() == "mine"
+
+
+def test_a_folder_killed_as_it_began(tmp_path: Path, data: toy.Corpus) -> None:
+    (tmp_path / "out" / "training").mkdir(parents=True)
+    command = toy.arguments(data, tmp_path / "out", "schedule.steps=2")
+    sentence = toy.one_sentence(toy.run(command, tmp_path / "log"))
+    assert sentence == f"{tmp_path / 'out'} holds a run that ended before it began; start over with --force"
+    assert toy.run([*command, "--force"], tmp_path / "log").code == 0
+
+
+def test_resume_where_there_is_no_run(tmp_path: Path) -> None:
+    for folder in (tmp_path, tmp_path / "gone"):
+        sentence = toy.one_sentence(toy.run(["resume", str(folder)], tmp_path / "log"))
+        assert sentence == f"{folder} holds no run: it has no run.toml; begin one with cutaway train"
+
+
+def test_resume_with_other_settings(tmp_path: Path, data: toy.Corpus) -> None:
+    out = tmp_path / "out"
+    train(toy.config(data, "schedule.steps=4"), out)
+    toml = (out / "run.toml").read_text()
+    assert "\nrate = 0.005\n" in toml
+    (out / "run.toml").write_text(
+        toml.replace("\nrate = 0.005\n", "\nrate = 0.001\n").replace("steps = 4", "steps = 6")
+    )
+    before = all_of(out)
+    sentence = toy.one_sentence(toy.run(["resume", str(out)], tmp_path / "log"))
+    assert sentence == (
+        f"{out / 'run.toml'} has changed since step-00000004: optimizer.rate (0.005, now 0.001), schedule.steps (4, "
+        f"now 6); set it back, or go on all the same with --force"
+    )
+    assert all_of(out) == before
+    assert toy.run(["resume", str(out), "--force"], tmp_path / "log").code == 0
+    assert toy.newest(out).name == "step-00000006"
+    (out / "run.toml").write_text((out / "run.toml").read_text().replace("keep = 2", "keep = 3"))
+    assert toy.run(["resume", str(out)], tmp_path / "log").code == 0, "how often it saves changes nothing it learns"
+
+
+def test_resume_with_a_key_taken_out(tmp_path: Path, data: toy.Corpus) -> None:
+    out = tmp_path / "out"
+    train(toy.config(data, "schedule.steps=4"), out)
+    (out / "run.toml").write_text((out / "run.toml").read_text().replace("\nevery = 3\n", "\n"))
+    assert "validation.every (3, now 1)" in toy.one_sentence(toy.run(["resume", str(out)], tmp_path / "log"))
+    assert toy.run(["resume", str(out), "--force"], tmp_path / "log").code == 0
+
+
+def test_resume_with_other_data(tmp_path: Path, data: toy.Corpus) -> None:
+    out = tmp_path / "out"
+    valid = toy.corpus(tmp_path / "valid", 9, seed=8)
+    given = [f"data.valid_source={valid.source}", f"data.valid_target={valid.target}", "schedule.steps=4"]
+    train(toy.config(data, *given), out)
+    for change, which in ((data, "the training data"), (valid, "the validation data")):
+        old = change.source.read_text()
+        change.source.write_text(old.replace("pa", "pe"))
+        sentence = toy.one_sentence(toy.run(["resume", str(out)], tmp_path / "log"))
+        assert sentence == (
+            f"{which} of {out} changed since step-00000004; put the old files back, or go on with the new ones with "
+            f"--force"
+        )
+        change.source.write_text(old)
+    os.utime(data.source)
+    assert toy.run(["resume", str(out)], tmp_path / "log").code == 0, "a file's date says nothing"
+    data.source.write_text(data.source.read_text().replace("pa", "pe"))
+    assert toy.run(["resume", str(out), "--force"], tmp_path / "log").code == 0
+
+
+# --------------------------------------------------------------------------------------------------- on the way
+
+
+def test_learning_that_breaks_down(tmp_path: Path, data: toy.Corpus) -> None:
+    """A rate of 1e30 makes weights whose products are infinite."""
+    out = tmp_path / "out"
+    wild = ["optimizer.rate=1e30", "optimizer.clip=0", "schedule.warmup=0", "validation.every=12", toy.EVERY_STEP]
+    done = toy.run(toy.arguments(data, out, *wild), tmp_path / "log")
+    sentence = toy.one_sentence(done)
+    assert sentence.startswith("the loss is nan at step 2, so learning has broken down; the state of step-00000001 is ")
+    assert sentence.endswith("Lower optimizer.rate (now 1e+30), or raise schedule.warmup (now 0)")
+    assert toy.newest(out).name == "step-00000001", "the last good state stays"
+    assert "the loss is nan at step 2" in toy.one_sentence(toy.run(["resume", str(out)], tmp_path / "log"))
+
+
+def test_a_validation_that_breaks_down(tmp_path: Path, data: toy.Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = Translation.validate
+    looks: list[int] = []
+
+    def broken(self: Translation, model: cutaway.Model) -> dict[str, float]:
+        looks.append(1)
+        return real(self, model) | ({"loss": float("nan")} if len(looks) == 2 else {})
+
+    monkeypatch.setattr(Translation, "validate", broken)
+    with pytest.raises(TrainingError, match="the validation loss is nan after step 6, so learning has broken down"):
+        train(toy.config(data, toy.EVERY_STEP), tmp_path / "out")
+    assert [line["step"] for line in toy.metrics(tmp_path / "out")] == [3]
+    monkeypatch.undo()
+    assert resume(tmp_path / "out").reason == "done"
+
+
+@pytest.mark.parametrize("where", ["step", "look"])
+def test_memory_is_out(tmp_path: Path, data: toy.Corpus, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+    text = "[enforce fail at alloc_cpu.cpp:124] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to"
+    calls: list[int] = []
+    name, at = ("loss", 9) if where == "step" else ("validate", 2)
+    real = getattr(Translation, name)
+
+    def greedy(self: Translation, *rest: object) -> object:
+        calls.append(1)
+        if len(calls) == at:
+            raise RuntimeError(text)
+        return real(self, *rest)
+
+    monkeypatch.setattr(Translation, name, greedy)
+    settings = ["validation.every=2" if where == "look" else "validation.every=12", toy.EVERY_STEP]
+    with pytest.raises(loop_module.TrainingError) as error:
+        train(toy.config(data, *settings), tmp_path / "out")
+    step, state = (4, 4) if where == "step" else (4, 3)  # 2 shares a step; a look comes before the state
+    assert str(error.value) == (
+        f"memory is out after step {step}: lower batches.tokens (now 128), data.max_tokens (now 24), or choose a "
+        f"smaller model.preset; the state of step-{state:08} is kept"
+    )
+    monkeypatch.undo()
+    assert resume(tmp_path / "out").reason == "done"
+
+
+def test_other_errors_are_not_called_memory(tmp_path: Path, data: toy.Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
+
+    monkeypatch.setattr(Translation, "loss", broken)
+    with pytest.raises(RuntimeError, match="mat1 and mat2"):
+        train(toy.config(data), tmp_path / "out")
