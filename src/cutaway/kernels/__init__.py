@@ -102,6 +102,9 @@ _SIGNATURES: dict[str, tuple[tuple[Any, ...], Any]] = {
     "padded": ((_N,), _N),
     "attend_forward": ((_to(Axes), _to(Axes), _to(Axes), _to(Axes), _P, _to(Axes), _to(Sizes), _F, _to(Dropout)), None),
     "attend_backward": ((_to(Axes), _to(Axes), _to(Axes), _P, *(_to(Axes),) * 4, _to(Sizes), _F, _to(Dropout)), None),
+    "add_dropped": ((_P, _P, _N, _to(Dropout), _P), None),
+    "add_norm_forward": ((_P, _P, _to(Norm), _N, _N, _to(Dropout), _P, _P, _P), None),
+    "add_norm_backward": ((_P, _P, _P, _to(Norm), _N, _N, _to(Dropout), _P, _P, _P, _P), None),
     "vocabulary_loss": ((_P, _P, _N, _N, _F, _P, _P), None),
     "run_stack": ((_to(Stack), _to(Call), _P), _N),
     "tile_columns": ((), _N),
@@ -122,6 +125,9 @@ class Kernels:
     padded: Callable[[int], int]
     attend_forward: Callable[..., None]
     attend_backward: Callable[..., None]
+    add_dropped: Callable[..., None]
+    add_norm_forward: Callable[..., None]
+    add_norm_backward: Callable[..., None]
     vocabulary_loss: Callable[..., None]
     run_stack: Callable[..., int]
     tile: int

@@ -157,9 +157,10 @@ void attend_forward(const Axes *q, const Axes *k, const Axes *v, const Axes *bia
             if (dropout->level) {
                 left.at = room + 3 * each;
                 draw(dropout->seed, (b * H + h) * S * words, S * whole, bytes);
+                const int32_t level = (int32_t)dropout->level;
                 for (int64_t i = 0; i < S * whole; i++) {
-                    left.at[i] = bytes[i] >= dropout->level ? weights[i] * kept : 0.0f;
-                    weights[i] = bytes[i] >= dropout->level ? weights[i] : -weights[i];
+                    left.at[i] = bytes[i] >= level ? weights[i] * kept : 0.0f;
+                    weights[i] = bytes[i] >= level ? weights[i] : -weights[i];
                 }
             }
             product(flipped(left), head_of(v, b, g, S, K, room), to, T, S, wide, 0);

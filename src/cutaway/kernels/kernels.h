@@ -67,18 +67,26 @@ void top(const float *x, int64_t rows, int64_t n, int64_t k, float *values, int6
 
 /* Training: each thread has its own share of a step, so none of these asks for a second one */
 
-/* attention_training.c: attend(), and its gradients */
-
 typedef struct {
     uint64_t seed;
     int64_t level; /* of 256 numbers, so many become 0 */
 } Dropout;
+
+/* attention_training.c: attend(), and its gradients */
 
 int64_t padded(int64_t n);
 void attend_forward(const Axes *q, const Axes *k, const Axes *v, const Axes *bias, float *weights, const Axes *y,
                     const Sizes *sizes, float scale, const Dropout *dropout);
 void attend_backward(const Axes *q, const Axes *k, const Axes *v, const float *weights, const Axes *dy, const Axes *dq,
                      const Axes *dk, const Axes *dv, const Sizes *sizes, float scale, const Dropout *dropout);
+
+/* norms_training.c: norm(x + dropout(f)), and its gradients */
+
+void add_dropped(const float *x, const float *f, int64_t n, const Dropout *dropout, float *y);
+void add_norm_forward(const float *x, const float *f, const Norm *norm, int64_t rows, int64_t n, const Dropout *dropout,
+                      float *y, float *normalized, float *shares);
+void add_norm_backward(const float *dy, const float *normalized, const float *shares, const Norm *norm, int64_t rows,
+                       int64_t n, const Dropout *dropout, float *dx, float *df, float *dweight, float *dbias);
 
 /* loss.c */
 

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from cutaway.errors import InputError
-from cutaway.kernels import Dropout, Kernels, Sizes, axes, kernels
+from cutaway.kernels import Dropout, Kernels, Norm, Sizes, axes, kernels
 
 
 def kernels_for(*tensors: Tensor | None) -> Kernels | None:
@@ -77,6 +77,98 @@ class _Attention(torch.autograd.Function):
 
 def _without_gaps(x: Tensor) -> Tensor:
     return x if x.stride(-1) == 1 else x.contiguous()
+
+
+def add_dropped(x: Tensor | None, f: Tensor, level: int, seed: int) -> Tensor:
+    """x + dropout(f), or dropout(f), where `level` of 256 numbers are dropped by the random numbers of the seed."""
+    return _Dropped.apply(x, f, level, seed)  # type: ignore[no-untyped-call]
+
+
+class _Dropped(torch.autograd.Function):
+    """Nothing is kept but the seed."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor | None, f: Tensor, level: int, seed: int) -> Tensor:
+        ctx.dropout = Dropout(seed, level)
+        return _dropped(x, f, ctx.dropout)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        to_x, to_f = ctx.needs_input_grad[:2]
+        return grad if to_x else None, _dropped(None, grad, ctx.dropout) if to_f else None, None, None
+
+
+def _dropped(x: Tensor | None, f: Tensor, dropout: Dropout) -> Tensor:
+    made = kernels()
+    assert made is not None
+    x, f, y = None if x is None else x.contiguous(), f.contiguous(), torch.empty(f.shape)
+    made.add_dropped(None if x is None else x.data_ptr(), f.data_ptr(), f.numel(), dropout, y.data_ptr())
+    return y
+
+
+def add_norm(
+    x_ND: Tensor,
+    f_ND: Tensor | None,
+    weight_D: Tensor,
+    bias_D: Tensor | None,
+    epsilon: float,
+    level: int = 0,
+    seed: int = 0,
+) -> Tensor:
+    """norm(x + dropout(f)), or norm(x), of each row: RMS norm if there is no bias. Rows may have any axes."""
+    return _AddNorm.apply(x_ND, f_ND, weight_D, bias_D, epsilon, level, seed)  # type: ignore[no-untyped-call]
+
+
+class _AddNorm(torch.autograd.Function):
+    """What is kept: the rows without weight and bias, what each was divided by, and the seed."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        f: Tensor | None,
+        weight: Tensor,
+        bias: Tensor | None,
+        epsilon: float,
+        level: int,
+        seed: int,
+    ) -> Tensor:
+        made = kernels()
+        assert made is not None
+        n = x.shape[-1]
+        x, f, weight = x.contiguous(), None if f is None else f.contiguous(), weight.contiguous()
+        bias = None if bias is None else bias.contiguous()
+        y, normalized, shares = torch.empty(x.shape), torch.empty(x.shape), torch.empty(x.shape[:-1])
+        ctx.epsilon, ctx.dropout = epsilon, Dropout(seed, level)
+        made.add_norm_forward(
+            x.data_ptr(), None if f is None else f.data_ptr(), _norm(weight, bias, epsilon), shares.numel(), n,
+            ctx.dropout, y.data_ptr(), normalized.data_ptr(), shares.data_ptr(),
+        )  # fmt: skip
+        ctx.save_for_backward(normalized, shares, weight, bias)
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        made = kernels()
+        assert made is not None
+        normalized, shares, weight, bias = ctx.saved_tensors
+        grad, dx = grad.contiguous(), torch.empty(normalized.shape)
+        to_weight, to_bias = torch.zeros_like(weight), None if bias is None else torch.zeros_like(bias)
+        df = torch.empty(dx.shape) if ctx.needs_input_grad[1] and ctx.dropout.level else None
+        made.add_norm_backward(
+            grad.data_ptr(), normalized.data_ptr(), shares.data_ptr(), _norm(weight, bias, ctx.epsilon),
+            shares.numel(), grad.shape[-1], ctx.dropout, dx.data_ptr(), None if df is None else df.data_ptr(),
+            to_weight.data_ptr(), None if to_bias is None else to_bias.data_ptr(),
+        )  # fmt: skip
+        if df is None and ctx.needs_input_grad[1]:
+            df = dx
+        return dx, df, to_weight, to_bias, None, None, None
+
+
+def _norm(weight: Tensor, bias: Tensor | None, epsilon: float) -> Norm:
+    return Norm(weight.data_ptr(), None if bias is None else bias.data_ptr(), epsilon)
 
 
 def vocabulary_loss(logits_NV: Tensor, labels_N: Tensor, smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
