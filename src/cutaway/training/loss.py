@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from cutaway.kernels.training import vocabulary_loss
 from cutaway.models.heads import LanguageModelHead, MaskedLanguageModelHead
 from cutaway.models.network import Network
 
@@ -78,6 +79,17 @@ class _VocabularyLoss(torch.autograd.Function):
             for rows in _chunks(n_rows, agreement > 0.0):
                 h, label = hidden[rows].to(dtype), labels[rows].unsqueeze(1)
                 logits = h @ table.T if bias is None else torch.addmm(bias.to(dtype), h, table.T)
+                if d_hidden is not None and d_weight is not None and not agreement and dtype == torch.float32:
+                    of_label, of_all = vocabulary_loss(logits, labels[rows], smoothing)  # logits are now gradients
+                    nll += of_label.sum()
+                    total += (1.0 - smoothing) * of_label.sum()
+                    if smoothing:
+                        total += smoothing * of_all.sum()
+                    if d_bias is not None:
+                        d_bias += logits.sum(0)
+                    d_hidden[rows] = logits @ table
+                    d_weight.addmm_(logits.T, h)
+                    continue
                 log_p = logits.log_softmax(-1, dtype=torch.float32)
                 said = -log_p.gather(1, label).sum()
                 nll += said
