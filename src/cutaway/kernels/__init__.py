@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from cutaway.files import cache_folder
 
@@ -29,7 +30,7 @@ FLAGS = (
 )  # fmt: skip
 THREADS = "-fopenmp"  # torch has loaded its own OpenMP before: the two share one pool of threads
 
-_N, _P, _R = ctypes.c_int64, ctypes.c_void_p, ctypes.c_double
+_N, _P, _F, _R = ctypes.c_int64, ctypes.c_void_p, ctypes.c_float, ctypes.c_double
 
 
 class _Record(ctypes.Structure):
@@ -57,6 +58,10 @@ class Norm(_Record):
 
 class Rotation(_Record):
     _fields_ = (("cosines", _P), ("sines", _P), ("row", _N))
+
+
+class Dropout(_Record):
+    _fields_ = (("seed", ctypes.c_uint64), ("level", _N))
 
 
 class Block(_Record):
@@ -90,10 +95,17 @@ def _to(record: type[_Record]) -> Any:
 _SIGNATURES: dict[str, tuple[tuple[Any, ...], Any]] = {
     "linear": ((_to(Linear), _P, _N, _P, _P), None),
     "linear_room": ((_N, _N), _N),
-    "attend": ((_to(Axes), _to(Axes), _to(Axes), _to(Axes), _P, _P, _to(Sizes), ctypes.c_float), None),
+    "attend": ((_to(Axes), _to(Axes), _to(Axes), _to(Axes), _P, _P, _to(Sizes), _F), None),
     "norm": ((_to(Norm), _P, _N, _N, _P), None),
     "turn": ((_to(Rotation), _to(Axes), _to(Axes), _to(Sizes)), None),
     "top": ((_P, _N, _N, _N, _P, _P, _P), None),
+    "padded": ((_N,), _N),
+    "attend_forward": ((_to(Axes), _to(Axes), _to(Axes), _to(Axes), _P, _to(Axes), _to(Sizes), _F, _to(Dropout)), None),
+    "attend_backward": ((_to(Axes), _to(Axes), _to(Axes), _P, *(_to(Axes),) * 4, _to(Sizes), _F, _to(Dropout)), None),
+    "add_dropped": ((_P, _P, _N, _to(Dropout), _P), None),
+    "add_norm_forward": ((_P, _P, _to(Norm), _N, _N, _to(Dropout), _P, _P, _P), None),
+    "add_norm_backward": ((_P, _P, _P, _to(Norm), _N, _N, _to(Dropout), _P, _P, _P, _P), None),
+    "vocabulary_loss": ((_P, _P, _N, _N, _F, _P, _P), None),
     "run_stack": ((_to(Stack), _to(Call), _P), _N),
     "tile_columns": ((), _N),
     "largest_four": ((), _N),
@@ -110,6 +122,13 @@ class Kernels:
     norm: Callable[..., None]
     turn: Callable[..., None]
     top: Callable[..., None]
+    padded: Callable[[int], int]
+    attend_forward: Callable[..., None]
+    attend_backward: Callable[..., None]
+    add_dropped: Callable[..., None]
+    add_norm_forward: Callable[..., None]
+    add_norm_backward: Callable[..., None]
+    vocabulary_loss: Callable[..., None]
     run_stack: Callable[..., int]
     tile: int
     """How `linear` wants a weight packed: columns of a tile. 0: the processor has no instruction for it, and `linear`
@@ -121,6 +140,11 @@ class Kernels:
     @property
     def multiply(self) -> bool:
         return self.tile > 0
+
+
+def axes(x_BHTX: Tensor) -> Axes:
+    """A tensor and its strides; its last axis has no gaps."""
+    return Axes(x_BHTX.data_ptr(), *x_BHTX.stride()[:3])
 
 
 @cache

@@ -1,4 +1,4 @@
-/* The loops of cutaway's engines: built on first use by the machine's own compiler (see __init__.py); without one, torch
+/* The loops of cutaway's engines and of training: built on first use by the machine's own compiler (see __init__.py); without one, torch
  * does the same in more steps. Numbers are float32; tensors have no gaps unless their strides are given. */
 
 #include <math.h>
@@ -6,6 +6,15 @@
 
 #define MANY 32768 /* numbers that are worth a second thread */
 #define UNROLLED _Pragma("GCC unroll 8") /* loops over what shall be in registers */
+
+/* WIDE numbers are a vector, in whole ones of which attention keeps keys, values and weights */
+#ifdef __AVX512F__
+#define WIDE 16
+#else
+#define WIDE 8 /* gcc makes poor code of vectors that are wider than the processor's */
+#endif
+#define PADDED(n) (((n) + WIDE - 1) / WIDE * WIDE)
+#define HIDDEN -3e38f /* less than any score; -ffinite-math-only knows no infinity */
 
 /* products.c: y = activation(x Wᵀ + b), with W in 8 bits */
 
@@ -35,6 +44,7 @@ typedef struct {
 
 void attend(const Axes *q, const Axes *k, const Axes *v, const Axes *bias, const int64_t *holders, float *y,
             const Sizes *sizes, float scale);
+void softmax(float *x, int64_t n); /* of the first n numbers; there is room up to a whole vector, which becomes 0 */
 
 /* norms.c */
 
@@ -54,6 +64,46 @@ void turn(const Rotation *rotation, const Axes *x, const Axes *y, const Sizes *s
 /* top.c */
 
 void top(const float *x, int64_t rows, int64_t n, int64_t k, float *values, int64_t *ids, float *totals);
+
+/* Training: each thread has its own share of a step, so none of these asks for a second one */
+
+typedef struct {
+    uint64_t seed;
+    int64_t level; /* of 256 numbers, so many become 0 */
+} Dropout;
+
+/* attention_training.c: attend(), and its gradients */
+
+int64_t padded(int64_t n);
+void attend_forward(const Axes *q, const Axes *k, const Axes *v, const Axes *bias, float *weights, const Axes *y,
+                    const Sizes *sizes, float scale, const Dropout *dropout);
+void attend_backward(const Axes *q, const Axes *k, const Axes *v, const float *weights, const Axes *dy, const Axes *dq,
+                     const Axes *dk, const Axes *dv, const Sizes *sizes, float scale, const Dropout *dropout);
+
+/* norms_training.c: norm(x + dropout(f)), and its gradients */
+
+void add_dropped(const float *x, const float *f, int64_t n, const Dropout *dropout, float *y);
+void add_norm_forward(const float *x, const float *f, const Norm *norm, int64_t rows, int64_t n, const Dropout *dropout,
+                      float *y, float *normalized, float *shares);
+void add_norm_backward(const float *dy, const float *normalized, const float *shares, const Norm *norm, int64_t rows,
+                       int64_t n, const Dropout *dropout, float *dx, float *df, float *dweight, float *dbias);
+
+/* loss.c */
+
+void vocabulary_loss(float *x, const int64_t *labels, int64_t rows, int64_t n, float smoothing, float *of_label,
+                     float *of_all);
+
+/* Random bytes for n numbers, one each: those of word `place` and after of all that a seed stands for (splitmix64).
+ * There is room up to a whole word. */
+static inline void draw(uint64_t seed, uint64_t place, int64_t n, uint8_t *bytes) {
+    for (int64_t i = 0; i < n; i += 8, place++) {
+        uint64_t z = seed + (place + 1) * 0x9e3779b97f4a7c15u;
+        z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+        z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+        z ^= z >> 31;
+        __builtin_memcpy(bytes + i, &z, 8);
+    }
+}
 
 /* e^x = 2^n · e^r with n = round(x / ln 2): a polynomial for e^r, and n goes straight into the exponent's bits */
 static inline float exponential(float x) {

@@ -9,10 +9,10 @@ from cutaway.checks import check
 from cutaway.errors import InputError
 from cutaway.parts.attention import Attention
 from cutaway.parts.cache import Cache
-from cutaway.parts.dropout import Dropout
+from cutaway.parts.dropout import Dropout, add
 from cutaway.parts.feedforward import FeedForward
 from cutaway.parts.masks import NO_BIAS, Bias
-from cutaway.parts.norms import NormKind, norm
+from cutaway.parts.norms import LayerNorm, NormKind, RMSNorm, add_and_norm, norm
 from cutaway.parts.positions import Rotation
 from cutaway.parts.tap import Tap
 
@@ -91,8 +91,11 @@ class Block(nn.Module):
         x_BTD = self.add_and_norm(x_BTD, self.feedforward, self.feedforward_add, self.feedforward_norm)
         return self.output(x_BTD)
 
-    def add_and_norm(self, x_BTD: Tensor, f: Callable[[Tensor], Tensor], added: Tap, norm: nn.Module) -> Tensor:
+    def add_and_norm(
+        self, x_BTD: Tensor, f: Callable[[Tensor], Tensor], added: Tap, norm: LayerNorm | RMSNorm
+    ) -> Tensor:
         """The residual connection around one sublayer."""
+        p = self.dropout.p if self.training else 0.0
         if self.norm_place == "post":
-            return norm(added(x_BTD + self.dropout(f(x_BTD))))
-        return added(x_BTD + self.dropout(f(norm(x_BTD))))
+            return add_and_norm(norm, added, x_BTD, f(x_BTD), p)
+        return added(add(x_BTD, f(norm(x_BTD)), p))

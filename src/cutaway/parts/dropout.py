@@ -1,4 +1,4 @@
-"""Dropout, with cheaper random bits than torch's on a CPU."""
+"""Dropout, with cheaper random bits than torch's on a CPU: by a kernel of ours, or without one in a few steps."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from cutaway.errors import ConfigError
+from cutaway.kernels.training import add_dropped, kernels_for
 
 _LEVELS = 256
 _GENERATOR: ContextVar[torch.Generator | None] = ContextVar("generator", default=None)
@@ -55,14 +56,34 @@ def _keep(x: Tensor, draws: Tensor, level: int) -> Tensor:
     return kept.mul_(x).mul_(_LEVELS / (_LEVELS - level))
 
 
+def draw_seed() -> int:
+    """63 random bits, from which a kernel makes as many as it needs."""
+    return int(torch.empty((), dtype=torch.int64).random_(generator=_GENERATOR.get()))
+
+
+def level_of(p: float) -> int | None:
+    """How many of 256 numbers are dropped; None if bytes are too coarse for this p."""
+    level = round(p * _LEVELS)
+    return None if level == _LEVELS or (level == 0 and p > 0.0) else level
+
+
 def dropout(x: Tensor, p: float, training: bool = True) -> Tensor:
     """Each number is 0 with probability p, else x / (1 - p)."""
     if not training or p == 0.0:
         return x
-    level = round(p * _LEVELS)
-    if x.device.type != "cpu" or torch.compiler.is_compiling() or level in (0, _LEVELS):
+    level = level_of(p)
+    if x.device.type != "cpu" or torch.compiler.is_compiling() or level is None:
         return F.dropout(x, p)
+    if kernels_for(x) is not None:
+        return add_dropped(None, x, level, draw_seed())
     return _ByteDropout.apply(x, level)  # type: ignore[no-untyped-call]
+
+
+def add(x: Tensor, f: Tensor, p: float) -> Tensor:
+    """x + dropout(f)"""
+    if p > 0.0 and x.shape == f.shape and (level := level_of(p)) is not None and kernels_for(x, f) is not None:
+        return add_dropped(x, f, level, draw_seed())
+    return x + dropout(f, p)
 
 
 class Dropout(nn.Module):

@@ -12,6 +12,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from cutaway.checks import check
+from cutaway.kernels import training
+from cutaway.parts.dropout import add, draw_seed, level_of
 from cutaway.parts.tap import Tap, heard
 
 
@@ -33,8 +35,12 @@ class LayerNorm(nn.Module):
         self.normalized = Tap("BTD", "(x - μ) / √(σ² + ε)")
         self.output = Tap("BTD", "γ · normalized + β")
 
+    @property
+    def inside(self) -> tuple[Tap, ...]:
+        return self.mean, self.variance, self.normalized
+
     def forward(self, x_BTD: Tensor) -> Tensor:
-        if not heard(self.mean, self.variance, self.normalized):
+        if not heard(*self.inside):
             return self.output(F.layer_norm(x_BTD, self.weight.shape, self.weight, self.bias, self.epsilon))
         wide_BTD = widened(x_BTD)
         mean_BT1 = self.mean(wide_BTD.mean(-1, keepdim=True))
@@ -55,13 +61,38 @@ class RMSNorm(nn.Module):
         self.normalized = Tap("BTD", "x / √(mean_square + ε)")
         self.output = Tap("BTD", "γ · normalized")
 
+    @property
+    def inside(self) -> tuple[Tap, ...]:
+        return self.mean_square, self.normalized
+
     def forward(self, x_BTD: Tensor) -> Tensor:
-        if self.fused is not None and not heard(self.mean_square, self.normalized):
+        if self.fused is not None and not heard(*self.inside):
             return self.output(self.fused(x_BTD))
+        if learns_by_kernel(self, x_BTD):
+            return self.output(training.add_norm(x_BTD, None, self.weight, None, self.epsilon))
         wide_BTD = widened(x_BTD)
         mean_square_BT1 = self.mean_square(wide_BTD.square().mean(-1, keepdim=True))
         normalized_BTD = self.normalized(wide_BTD * torch.rsqrt(mean_square_BT1 + self.epsilon))
         return self.output(self.weight * normalized_BTD.to(x_BTD.dtype))
+
+
+def learns_by_kernel(norm: LayerNorm | RMSNorm, x_BTD: Tensor, f_BTD: Tensor | None = None) -> bool:
+    """Whether our kernel can train norm(x), or norm(x + f)."""
+    if not norm.training or not torch.is_grad_enabled() or heard(*norm.inside):
+        return False
+    if x_BTD.shape[-1:] != norm.weight.shape or (f_BTD is not None and f_BTD.shape != x_BTD.shape):
+        return False  # torch says what is wrong
+    return training.kernels_for(x_BTD, f_BTD, norm.weight) is not None
+
+
+def add_and_norm(norm: LayerNorm | RMSNorm, added: Tap, x_BTD: Tensor, f_BTD: Tensor, p: float) -> Tensor:
+    """norm(added(x + dropout(f))): in one go if it learns and nobody listens inside."""
+    level = level_of(p)
+    if level is None or heard(added) or not learns_by_kernel(norm, x_BTD, f_BTD):
+        return norm(added(add(x_BTD, f_BTD, p)))
+    bias = norm.bias if isinstance(norm, LayerNorm) else None
+    seed = draw_seed() if level else 0
+    return norm.output(training.add_norm(x_BTD, f_BTD, norm.weight, bias, norm.epsilon, level, seed))
 
 
 class BatchNorm(nn.Module):

@@ -1,0 +1,206 @@
+"""The residual connection in training: x + dropout(f) and its norm, against the written-out steps in float64."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+
+from cutaway.kernels import kernels, training
+from cutaway.parts.attention import Attention
+from cutaway.parts.block import Block
+from cutaway.parts.dropout import drawn_from, dropout
+from cutaway.parts.feedforward import FeedForward
+from cutaway.parts.norms import LayerNorm, RMSNorm
+from cutaway.parts.tap import listening
+
+# Sums of at most 130 float32 numbers of size 1 to 10, each rounded to 6e-8 of itself.
+CLOSE = {"rtol": 1e-4, "atol": 1e-5}
+LEVEL, SEED = 77, 2**62 + 12345
+
+if kernels() is None:
+    pytest.skip("no kernels on this machine", allow_module_level=True)
+
+
+def inputs(*shape):
+    torch.manual_seed(sum(shape))
+    x, f = (torch.randn(shape, requires_grad=True) for _ in range(2))
+    weight, bias = (torch.randn(shape[-1], requires_grad=True) for _ in range(2))
+    return x, f, weight, bias, torch.randn(shape)
+
+
+def written_out(x, f, weight, bias, kept):
+    """`kept`: of each number of f 0 if dropped, else what it is multiplied by."""
+    y = x if f is None else x + f * kept
+    if bias is not None:
+        y = y - y.mean(-1, keepdim=True)
+    y = weight * y * torch.rsqrt(y.square().mean(-1, keepdim=True) + 1e-5)
+    return y if bias is None else y + bias
+
+
+def compare(found, exact, tensors, doubles, grad):
+    torch.testing.assert_close(found.double(), exact, **CLOSE)
+    ours = torch.autograd.grad(found, tensors, grad)
+    for a, b in zip(ours, torch.autograd.grad(exact, doubles, grad.double()), strict=True):
+        torch.testing.assert_close(a.double(), b, **CLOSE)
+
+
+def given(*tensors):
+    return [x for x in tensors if x is not None]
+
+
+@pytest.mark.parametrize("shape", [(3, 5, 6), (1, 1), (7, 1, 13), (2, 128), (5, 8), (3, 1030)])
+@pytest.mark.parametrize("kind", ["layer", "rms"])
+@pytest.mark.parametrize("level", [None, 0, LEVEL])  # None: no f at all
+def test_norm_of_a_sum(shape, kind, level):
+    x, f, weight, bias, grad = inputs(*shape)
+    f, bias = None if level is None else f, None if kind == "rms" else bias
+    kept = 1.0
+    if level:  # as many rows of ones, far from their mean where dropped, tell which are
+        n = shape[-1]
+        seen = training.add_norm(torch.zeros(shape), torch.ones(shape), torch.ones(n), None, 0.0, level, SEED)
+        kept = (seen > 0).double() * 256 / (256 - level)
+        if not bool((kept > 0).any(-1).all()):
+            pytest.skip("a row that is dropped whole has no RMS")
+    doubles = [None if t is None else t.detach().double().requires_grad_() for t in (x, f, weight, bias)]
+    y = training.add_norm(x, f, weight, bias, 1e-5, level or 0, SEED)
+    compare(y, written_out(*doubles, kept), given(x, f, weight, bias), given(*doubles), grad)
+
+
+def test_x_and_what_is_left_of_f():
+    """2100 numbers: more than one block of random bytes, and an unfinished word."""
+    x, f, _, _, grad = inputs(3, 701)
+    left = training.add_dropped(None, torch.ones_like(f), LEVEL, SEED).double()
+    assert left.unique().tolist() == pytest.approx([0.0, 256 / (256 - LEVEL)])
+    doubles = [t.detach().double().requires_grad_() for t in (x, f)]
+    compare(training.add_dropped(x, f, LEVEL, SEED), doubles[0] + doubles[1] * left, (x, f), doubles, grad)
+    compare(training.add_dropped(None, f, LEVEL, SEED), doubles[1] * left, (f,), doubles[1:], grad)
+
+
+def test_draws_are_even_and_alike_only_for_one_seed():
+    """A million draws: the share dropped is within 5 standard deviations; neither neighbours nor seeds agree more often
+    than independent ones, p² + (1 - p)²."""
+    n, p = 2**20, LEVEL / 256
+    ones = torch.ones(n)
+    dropped = [training.add_dropped(None, ones, LEVEL, seed) == 0 for seed in (SEED, SEED + 1, SEED + 2**40, SEED)]
+    for some in dropped:
+        assert abs(float(some.float().mean()) - p) < 5 * (p * (1 - p) / n) ** 0.5
+    same = p**2 + (1 - p) ** 2
+    pairs = [(dropped[0], dropped[1]), (dropped[0], dropped[2])]
+    pairs += [(dropped[0][step:], dropped[0][:-step]) for step in (1, 7, 8, 64, 128, 1024)]
+    for a, b in pairs:
+        assert abs(float((a == b).float().mean()) - same) < 5 * (same * (1 - same) / n) ** 0.5
+    assert torch.equal(dropped[0], dropped[3])
+
+
+def test_gradients_by_small_steps():
+    """Central differences of the kernel itself: float32 at a step of 1e-2 is good to 1e-3."""
+    x, f, weight, bias, grad = inputs(2, 6)
+    tensors = [x, f, weight, bias]
+    found = torch.autograd.grad(training.add_norm(*tensors, 1e-5, LEVEL, SEED), tensors, grad)
+    for tensor, its in zip(tensors, found, strict=True):
+        for i in range(tensor.numel()):
+            step = torch.zeros(tensor.numel())
+            step[i] = 1e-2
+            ends = []
+            for sign in (1, -1):
+                at = [t + sign * step.view(t.shape) if t is tensor else t for t in tensors]
+                ends.append((training.add_norm(*at, 1e-5, LEVEL, SEED).detach() * grad).sum())
+            torch.testing.assert_close(its.flatten()[i], (ends[0] - ends[1]) / 2e-2, rtol=5e-3, atol=5e-3)
+
+
+def test_same_bits_from_many_threads():
+    *tensors, grad = inputs(40, 128)
+
+    def all_of_it(_):
+        y = training.add_norm(*tensors, 1e-5, LEVEL, SEED)
+        return (y.detach(), *torch.autograd.grad(y, tensors, grad))
+
+    first = all_of_it(None)
+    with ThreadPoolExecutor(4) as pool:
+        for other in pool.map(all_of_it, range(32)):
+            assert all(torch.equal(a, b) for a, b in zip(first, other, strict=True))
+
+
+def test_any_strides():
+    x, f, weight, bias, _ = inputs(4, 6)
+    doubles = [t.detach().double().requires_grad_() for t in (x, f, weight, bias)]
+    wide = torch.stack((x, x), -1)[..., 0]
+    exact = written_out(*doubles, 1.0)
+    compare(
+        training.add_norm(wide, f, weight, bias, 1e-5), exact, (x, f, weight, bias), doubles, torch.ones(1).expand(4, 6)
+    )
+
+
+def block(norm_kind, norm_place, p):
+    torch.manual_seed(0)
+    return Block(Attention(10, 2), FeedForward(10, 14), norm_kind=norm_kind, norm_place=norm_place, dropout=p).train()
+
+
+@pytest.mark.parametrize("norm_place", ["pre", "post"])
+@pytest.mark.parametrize("norm_kind", ["layer", "rms"])
+def test_a_block_is_the_same_heard_and_without_kernels(norm_kind, norm_place, monkeypatch):
+    """Without dropout all three give the same values and gradients."""
+    part, x = block(norm_kind, norm_place, 0.0), torch.randn(3, 5, 10)
+
+    def gradients():
+        y = part(x)
+        y.backward(torch.linspace(-1, 1, y.numel()).view_as(y))
+        found = [weight.grad for weight in part.parameters()]
+        part.zero_grad()
+        return y.detach(), *found
+
+    seen = []
+    ours = gradients()
+    with listening(part, {"*": lambda value, name: seen.append(name)}):
+        heard = gradients()
+    monkeypatch.setattr(training, "kernels", lambda: None)
+    without = gradients()
+    assert "self_attention_add" in seen
+    assert "feedforward_norm.normalized" in seen
+    for a, b, c in zip(ours, heard, without, strict=True):
+        torch.testing.assert_close(a, b, **CLOSE)
+        torch.testing.assert_close(a, c, **CLOSE)
+
+
+@pytest.mark.parametrize("norm_place", ["pre", "post"])
+def test_a_block_drops_by_torchs_seed(norm_place):
+    part, x, results = block("layer", norm_place, 0.3), torch.randn(3, 5, 10), []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        results.append(part(x))
+    assert torch.equal(results[0], results[1])
+    assert not torch.equal(results[0], results[2])
+
+
+@pytest.mark.parametrize("p", [0.001, 0.999])
+def test_shares_that_bytes_can_not_say(p):
+    """Less than one of 256, or all but less than one: torch's own draws."""
+    torch.manual_seed(0)
+    n = 200_000
+    share = float((dropout(torch.ones(n), p) == 0).float().mean())
+    assert abs(share - p) < 5 * (p * (1 - p) / n) ** 0.5
+
+
+@pytest.mark.parametrize("norm", [LayerNorm, RMSNorm])
+def test_other_numbers_go_by_torch(norm):
+    for dtype in (torch.float64, torch.bfloat16):
+        part = norm(6).to(dtype).train()
+        part(torch.randn(2, 6).to(dtype)).sum().backward()
+        assert part.weight.grad.dtype == dtype
+
+
+def test_draws_of_a_share_come_from_its_generator():
+    """As threads have a generator each, what one drops does not depend on the others."""
+    part, x = block("layer", "post", 0.3), torch.randn(3, 5, 10)
+    results = []
+    for _ in range(2):
+        with drawn_from(torch.Generator().manual_seed(3)):
+            results.append(part(x))
+        torch.rand(1)
+    assert torch.equal(*results)
+
+
+@pytest.mark.parametrize("norm", [LayerNorm, RMSNorm])
+def test_a_wrong_width_is_torchs_error(norm):
+    with pytest.raises(RuntimeError):
+        norm(6).train()(torch.randn(2, 9))
