@@ -29,7 +29,7 @@ FLAGS = (
 )  # fmt: skip
 THREADS = "-fopenmp"  # torch has loaded its own OpenMP before: the two share one pool of threads
 
-_N, _P, _R = ctypes.c_int64, ctypes.c_void_p, ctypes.c_double
+_N, _P, _F, _R = ctypes.c_int64, ctypes.c_void_p, ctypes.c_float, ctypes.c_double
 
 
 class _Record(ctypes.Structure):
@@ -90,10 +90,11 @@ def _to(record: type[_Record]) -> Any:
 _SIGNATURES: dict[str, tuple[tuple[Any, ...], Any]] = {
     "linear": ((_to(Linear), _P, _N, _P, _P), None),
     "linear_room": ((_N, _N), _N),
-    "attend": ((_to(Axes), _to(Axes), _to(Axes), _to(Axes), _P, _P, _to(Sizes), ctypes.c_float), None),
+    "attend": ((_to(Axes), _to(Axes), _to(Axes), _to(Axes), _P, _P, _to(Sizes), _F), None),
     "norm": ((_to(Norm), _P, _N, _N, _P), None),
     "turn": ((_to(Rotation), _to(Axes), _to(Axes), _to(Sizes)), None),
     "top": ((_P, _N, _N, _N, _P, _P, _P), None),
+    "vocabulary_loss": ((_P, _P, _N, _N, _F, _P, _P), None),
     "run_stack": ((_to(Stack), _to(Call), _P), _N),
     "tile_columns": ((), _N),
     "largest_four": ((), _N),
@@ -110,6 +111,7 @@ class Kernels:
     norm: Callable[..., None]
     turn: Callable[..., None]
     top: Callable[..., None]
+    vocabulary_loss: Callable[..., None]
     run_stack: Callable[..., int]
     tile: int
     """How `linear` wants a weight packed: columns of a tile. 0: the processor has no instruction for it, and `linear`

@@ -1,4 +1,4 @@
-/* The loops of cutaway's engines: built on first use by the machine's own compiler (see __init__.py); without one, torch
+/* The loops of cutaway's engines and of training: built on first use by the machine's own compiler (see __init__.py); without one, torch
  * does the same in more steps. Numbers are float32; tensors have no gaps unless their strides are given. */
 
 #include <math.h>
@@ -54,6 +54,11 @@ void turn(const Rotation *rotation, const Axes *x, const Axes *y, const Sizes *s
 /* top.c */
 
 void top(const float *x, int64_t rows, int64_t n, int64_t k, float *values, int64_t *ids, float *totals);
+
+/* loss.c, of training: each thread has its own share of a step, so nothing here asks for a second one */
+
+void vocabulary_loss(float *x, const int64_t *labels, int64_t rows, int64_t n, float smoothing, float *of_label,
+                     float *of_all);
 
 /* e^x = 2^n · e^r with n = round(x / ln 2): a polynomial for e^r, and n goes straight into the exponent's bits */
 static inline float exponential(float x) {

@@ -1,0 +1,86 @@
+"""The kernels of training, as functions of tensors that autograd knows. Without kernels, and for what they do not know
+(other devices, other numbers than float32), torch does the same in more steps."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cutaway.errors import InputError
+from cutaway.kernels import Kernels, kernels
+
+
+def kernels_for(*tensors: Tensor | None) -> Kernels | None:
+    """The kernels, if they can compute with all of these."""
+    if torch.compiler.is_compiling():
+        return None
+    for tensor in tensors:
+        if tensor is not None and (tensor.dtype != torch.float32 or tensor.device.type != "cpu"):
+            return None
+    return kernels()
+
+
+def vocabulary_loss(logits_NV: Tensor, labels_N: Tensor, smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
+    """Turns logits into their gradients, softmax(logits) - ((1 - smoothing) · onehot(label) + smoothing / V), in place.
+
+    Returns what the loss is made of, (1 - smoothing) · first + smoothing · second: -log p of each label, and the mean
+    of -log p over the whole vocabulary.
+    """
+    (N, V), made = logits_NV.shape, kernels_for(logits_NV)
+    _check_labels(labels_N, N, V)
+    if made is None or not logits_NV.is_contiguous():
+        logs_NV = logits_NV.log_softmax(-1)
+        of_label_N, of_all_N = -logs_NV.gather(1, labels_N[:, None])[:, 0], -logs_NV.mean(-1)
+        torch.exp(logs_NV, out=logits_NV).sub_(smoothing / V)
+        logits_NV[torch.arange(N, device=labels_N.device), labels_N] -= 1.0 - smoothing
+        return of_label_N, of_all_N
+    labels_N = labels_N.contiguous()
+    of_label_N, of_all_N = torch.empty(N), torch.empty(N)
+    made.vocabulary_loss(
+        logits_NV.data_ptr(), labels_N.data_ptr(), N, V, smoothing, of_label_N.data_ptr(), of_all_N.data_ptr()
+    )
+    return of_label_N, of_all_N
+
+
+def _check_labels(labels_N: Tensor, n: int, n_words: int) -> None:
+    """The kernel writes where a label says."""
+    if labels_N.dtype != torch.int64 or labels_N.shape != (n,):
+        dtype = str(labels_N.dtype).removeprefix("torch.")
+        raise InputError(f"labels have shape {list(labels_N.shape)} and dtype {dtype}; expected [{n}] and int64")
+    wrong = labels_N[(labels_N < 0) | (labels_N >= n_words)]
+    if len(wrong):
+        raise InputError(
+            f"label {int(wrong[0])} is outside the vocabulary of {n_words} (0 to {n_words - 1}); "
+            "leave out the tokens that are not to be learnt"
+        )
+
+
+class VocabularyLoss(torch.autograd.Function):
+    """Σ over tokens of the smoothed -log softmax(hidden tableᵀ)[label], `together` tokens at a time, so that the logits
+    of a whole batch are never in memory. hidden [N, D], table [V, D], labels [N] -> a number
+
+    The gradients are made on the way forward, while the logits are at hand.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, hidden_ND: Tensor, table_VD: Tensor, labels_N: Tensor, smoothing: float = 0.0, together: int = 256
+    ) -> Tensor:
+        to_hidden_ND, to_table_VD = torch.empty_like(hidden_ND), torch.zeros_like(table_VD)
+        logits_NV = hidden_ND.new_empty(min(together, len(hidden_ND)), len(table_VD))
+        losses = []
+        for begin in range(0, len(hidden_ND), together):
+            some = slice(begin, begin + together)
+            x_ND, y_NV = hidden_ND[some], logits_NV[: len(hidden_ND) - begin]
+            torch.mm(x_ND, table_VD.T, out=y_NV)
+            of_label_N, of_all_N = vocabulary_loss(y_NV, labels_N[some], smoothing)
+            losses.append((1.0 - smoothing) * of_label_N.sum() + smoothing * of_all_N.sum())
+            torch.mm(y_NV, table_VD, out=to_hidden_ND[some])
+            to_table_VD.addmm_(y_NV.T, x_ND)
+        ctx.save_for_backward(to_hidden_ND, to_table_VD)
+        return torch.stack(losses).sum()
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
+        to_hidden_ND, to_table_VD = ctx.saved_tensors
+        return to_hidden_ND * grad, to_table_VD * grad, None, None, None

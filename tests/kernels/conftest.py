@@ -1,0 +1,14 @@
+"""Each test with the kernels, and as on a machine that can't build them."""
+
+import pytest
+
+from cutaway.kernels import kernels, training
+
+
+@pytest.fixture(params=["kernels", "torch"])
+def either(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    if request.param == "torch":
+        monkeypatch.setattr(training, "kernels", lambda: None)
+    elif kernels() is None:
+        pytest.skip("no kernels on this machine")
+    return str(request.param)
