@@ -202,7 +202,7 @@ def test_a_query_that_sees_nothing_is_shown_everything(run):
 
 @pytest.mark.parametrize("n_heads", [1, 2, 4])
 def test_fused_unless_somebody_listens_to_what_is_inside(monkeypatch, n_heads):
-    attention = Attention(8, n_heads)
+    attention = Attention(8, n_heads).eval()  # in training, short ones have a kernel of ours: tests/kernels
     calls = []
     fused = nn.functional.scaled_dot_product_attention
     monkeypatch.setattr(attention_file, "fused_is_faster", lambda *_: True)

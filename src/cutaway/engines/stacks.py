@@ -10,7 +10,7 @@ from torch import Tensor
 
 from cutaway import kernels as c
 from cutaway.engines.int8_layers import FUSED, Gated, Int8Linear
-from cutaway.engines.steps import QuickRotation, axes
+from cutaway.engines.steps import QuickRotation
 from cutaway.models.network import Network
 from cutaway.parts.attention import Attention, split_heads
 from cutaway.parts.block import Block
@@ -105,7 +105,7 @@ class WholeStack:
         dense = bias.dense.expand(n_rows, self.heads, T, n_keys)
         dense = dense if dense.stride(3) == 1 else dense.contiguous()
         alive.append(dense)
-        return ctypes.pointer(axes(dense))
+        return ctypes.pointer(c.axes(dense))
 
 
 def _norm(norm: LayerNorm | RMSNorm | None) -> c.Norm:

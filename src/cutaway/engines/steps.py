@@ -7,7 +7,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from cutaway.kernels import Axes, Kernels, Norm, Sizes, kernels
+from cutaway.kernels import Kernels, Norm, Sizes, axes, kernels
 from cutaway.kernels import Rotation as Turn
 from cutaway.models.network import Network
 from cutaway.parts.attention import Attention, fused
@@ -62,11 +62,6 @@ def attend(
         None if holders is None else holders.data_ptr(), y_BTHK.data_ptr(), Sizes(B, H, G, T, S, K, serves), scale,
     )  # fmt: skip
     return y_BTHK.transpose(1, 2)
-
-
-def axes(x_BHTX: Tensor) -> Axes:
-    """A tensor and its strides; its last axis has no gaps."""
-    return Axes(x_BHTX.data_ptr(), *x_BHTX.stride()[:3])
 
 
 def rms_norm(kernels: Kernels, norm: RMSNorm, x: Tensor) -> Tensor:

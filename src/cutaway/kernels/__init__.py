@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from cutaway.files import cache_folder
 
@@ -59,6 +60,10 @@ class Rotation(_Record):
     _fields_ = (("cosines", _P), ("sines", _P), ("row", _N))
 
 
+class Dropout(_Record):
+    _fields_ = (("seed", ctypes.c_uint64), ("level", _N))
+
+
 class Block(_Record):
     _fields_ = (
         ("joined", Linear), ("out", Linear), ("cross_q", Linear), ("cross_out", Linear), ("up", Linear),
@@ -94,6 +99,9 @@ _SIGNATURES: dict[str, tuple[tuple[Any, ...], Any]] = {
     "norm": ((_to(Norm), _P, _N, _N, _P), None),
     "turn": ((_to(Rotation), _to(Axes), _to(Axes), _to(Sizes)), None),
     "top": ((_P, _N, _N, _N, _P, _P, _P), None),
+    "padded": ((_N,), _N),
+    "attend_forward": ((_to(Axes), _to(Axes), _to(Axes), _to(Axes), _P, _to(Axes), _to(Sizes), _F, _to(Dropout)), None),
+    "attend_backward": ((_to(Axes), _to(Axes), _to(Axes), _P, *(_to(Axes),) * 4, _to(Sizes), _F, _to(Dropout)), None),
     "vocabulary_loss": ((_P, _P, _N, _N, _F, _P, _P), None),
     "run_stack": ((_to(Stack), _to(Call), _P), _N),
     "tile_columns": ((), _N),
@@ -111,6 +119,9 @@ class Kernels:
     norm: Callable[..., None]
     turn: Callable[..., None]
     top: Callable[..., None]
+    padded: Callable[[int], int]
+    attend_forward: Callable[..., None]
+    attend_backward: Callable[..., None]
     vocabulary_loss: Callable[..., None]
     run_stack: Callable[..., int]
     tile: int
@@ -123,6 +134,11 @@ class Kernels:
     @property
     def multiply(self) -> bool:
         return self.tile > 0
+
+
+def axes(x_BHTX: Tensor) -> Axes:
+    """A tensor and its strides; its last axis has no gaps."""
+    return Axes(x_BHTX.data_ptr(), *x_BHTX.stride()[:3])
 
 
 @cache

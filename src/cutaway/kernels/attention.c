@@ -5,15 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* WIDE numbers are a vector, in whole ones of which keys, values and weights are kept; TOGETHER queries read them at once */
-#ifdef __AVX512F__
-#define WIDE 16
-#else
-#define WIDE 8 /* gcc makes poor code of vectors that are wider than the processor's */
-#endif
-#define TOGETHER 8
-#define HIDDEN -3e38f /* less than any score; -ffinite-math-only knows no infinity */
-#define PADDED(n) (((n) + WIDE - 1) / WIDE * WIDE)
+#define TOGETHER 8 /* queries that read keys and values at once */
 typedef float vector __attribute__((vector_size(4 * WIDE)));
 
 static float dot(const float *a, const float *b, int64_t n) {
@@ -22,8 +14,7 @@ static float dot(const float *a, const float *b, int64_t n) {
     return sum;
 }
 
-/* of the first n numbers; there is room up to a whole vector, which becomes 0 */
-static void softmax(float *x, int64_t n) {
+void softmax(float *x, int64_t n) {
     const int64_t whole = PADDED(n);
     float top = x[0], sum = 0.0f;
     for (int64_t i = n; i < whole; i++) x[i] = HIDDEN;

@@ -7,6 +7,15 @@
 #define MANY 32768 /* numbers that are worth a second thread */
 #define UNROLLED _Pragma("GCC unroll 8") /* loops over what shall be in registers */
 
+/* WIDE numbers are a vector, in whole ones of which attention keeps keys, values and weights */
+#ifdef __AVX512F__
+#define WIDE 16
+#else
+#define WIDE 8 /* gcc makes poor code of vectors that are wider than the processor's */
+#endif
+#define PADDED(n) (((n) + WIDE - 1) / WIDE * WIDE)
+#define HIDDEN -3e38f /* less than any score; -ffinite-math-only knows no infinity */
+
 /* products.c: y = activation(x Wᵀ + b), with W in 8 bits */
 
 enum { NONE, RELU, GELU, GELU_TANH, SILU }; /* activations, as int8_layers.py numbers them */
@@ -35,6 +44,7 @@ typedef struct {
 
 void attend(const Axes *q, const Axes *k, const Axes *v, const Axes *bias, const int64_t *holders, float *y,
             const Sizes *sizes, float scale);
+void softmax(float *x, int64_t n); /* of the first n numbers; there is room up to a whole vector, which becomes 0 */
 
 /* norms.c */
 
@@ -55,10 +65,37 @@ void turn(const Rotation *rotation, const Axes *x, const Axes *y, const Sizes *s
 
 void top(const float *x, int64_t rows, int64_t n, int64_t k, float *values, int64_t *ids, float *totals);
 
-/* loss.c, of training: each thread has its own share of a step, so nothing here asks for a second one */
+/* Training: each thread has its own share of a step, so none of these asks for a second one */
+
+/* attention_training.c: attend(), and its gradients */
+
+typedef struct {
+    uint64_t seed;
+    int64_t level; /* of 256 numbers, so many become 0 */
+} Dropout;
+
+int64_t padded(int64_t n);
+void attend_forward(const Axes *q, const Axes *k, const Axes *v, const Axes *bias, float *weights, const Axes *y,
+                    const Sizes *sizes, float scale, const Dropout *dropout);
+void attend_backward(const Axes *q, const Axes *k, const Axes *v, const float *weights, const Axes *dy, const Axes *dq,
+                     const Axes *dk, const Axes *dv, const Sizes *sizes, float scale, const Dropout *dropout);
+
+/* loss.c */
 
 void vocabulary_loss(float *x, const int64_t *labels, int64_t rows, int64_t n, float smoothing, float *of_label,
                      float *of_all);
+
+/* Random bytes for n numbers, one each: those of word `place` and after of all that a seed stands for (splitmix64).
+ * There is room up to a whole word. */
+static inline void draw(uint64_t seed, uint64_t place, int64_t n, uint8_t *bytes) {
+    for (int64_t i = 0; i < n; i += 8, place++) {
+        uint64_t z = seed + (place + 1) * 0x9e3779b97f4a7c15u;
+        z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+        z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+        z ^= z >> 31;
+        __builtin_memcpy(bytes + i, &z, 8);
+    }
+}
 
 /* e^x = 2^n · e^r with n = round(x / ln 2): a polynomial for e^r, and n goes straight into the exponent's bits */
 static inline float exponential(float x) {

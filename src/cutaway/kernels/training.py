@@ -5,9 +5,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from cutaway.errors import InputError
-from cutaway.kernels import Kernels, kernels
+from cutaway.kernels import Dropout, Kernels, Sizes, axes, kernels
 
 
 def kernels_for(*tensors: Tensor | None) -> Kernels | None:
@@ -18,6 +19,64 @@ def kernels_for(*tensors: Tensor | None) -> Kernels | None:
         if tensor is not None and (tensor.dtype != torch.float32 or tensor.device.type != "cpu"):
             return None
     return kernels()
+
+
+def attend(
+    q_BHTK: Tensor,
+    k_BGSK: Tensor,
+    v_BGSK: Tensor,
+    bias_BHTS: Tensor | None,
+    scale: float,
+    level: int = 0,
+    seed: int = 0,
+) -> Tensor:
+    """softmax(q kᵀ · scale + bias) v, where `level` of 256 weights are dropped, by the random numbers of the seed.
+
+    For tensors that `kernels_for` has kernels for. The bias gets no gradient. [B, H, T, K], of which the heads' numbers
+    are side by side: merging heads copies nothing.
+    """
+    return _Attention.apply(q_BHTK, k_BGSK, v_BGSK, bias_BHTS, scale, level, seed)  # type: ignore[no-untyped-call]
+
+
+class _Attention(torch.autograd.Function):
+    """q, k and v are read where they are, usually [B, T, H, K]; their gradients are written in that order."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, scale: float, level: int, seed: int
+    ) -> Tensor:
+        made = kernels()
+        assert made is not None
+        (B, H, T, K), (G, S) = q.shape, k.shape[1:3]
+        q, k, v = _without_gaps(q), _without_gaps(k), _without_gaps(v)
+        added = None if bias is None else _without_gaps(bias.expand(B, H, T, S))
+        y_BTHK, weights = torch.empty(B, T, H, K), torch.empty(B, H, S, made.padded(T))
+        sizes, dropout, y = Sizes(B, H, G, T, S, K, 1), Dropout(seed, level), y_BTHK.transpose(1, 2)
+        made.attend_forward(
+            axes(q), axes(k), axes(v), None if added is None else axes(added), weights.data_ptr(), axes(y),
+            sizes, scale, dropout,
+        )  # fmt: skip
+        ctx.save_for_backward(q, k, v, weights)
+        ctx.rest = sizes, scale, dropout
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        made = kernels()
+        assert made is not None
+        q, k, v, weights = ctx.saved_tensors
+        dq, dk, dv = (torch.empty_like(x.transpose(1, 2), memory_format=torch.contiguous_format) for x in (q, k, v))
+        dq, dk, dv = dq.transpose(1, 2), dk.transpose(1, 2), dv.transpose(1, 2)
+        grad = _without_gaps(grad)
+        made.attend_backward(
+            axes(q), axes(k), axes(v), weights.data_ptr(), axes(grad), axes(dq), axes(dk), axes(dv), *ctx.rest
+        )
+        return dq, dk, dv, None, None, None, None
+
+
+def _without_gaps(x: Tensor) -> Tensor:
+    return x if x.stride(-1) == 1 else x.contiguous()
 
 
 def vocabulary_loss(logits_NV: Tensor, labels_N: Tensor, smoothing: float = 0.0) -> tuple[Tensor, Tensor]:

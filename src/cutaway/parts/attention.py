@@ -12,7 +12,8 @@ from torch.nn import functional as F
 
 from cutaway.checks import Probability, Size, check_arguments
 from cutaway.errors import ConfigError, InputError
-from cutaway.parts.dropout import dropout
+from cutaway.kernels import training
+from cutaway.parts.dropout import dropout, level_and_seed
 from cutaway.parts.masks import NO_BIAS, Bias
 from cutaway.parts.norms import widened
 from cutaway.parts.positions import Rotation
@@ -178,6 +179,8 @@ class Attention(nn.Module):
             k_BGSK, v_BGSK = gathered(k_BGSK, holders), gathered(v_BGSK, holders)
         if serves > 1:
             return self._attend_shared(q_BHTK, k_BGSK, v_BGSK, bias, serves, listened)
+        if not listened and self.training and kernel_is_faster(q_BHTK, k_BGSK, v_BGSK, bias):
+            return training.attend(q_BHTK, k_BGSK, v_BGSK, bias.dense, self.scale, *level_and_seed(p))
         if not listened and fused_is_faster(q_BHTK, k_BGSK, p):
             return fused(q_BHTK, k_BGSK, v_BGSK, bias, self.scale, dropout=p)
         scores_BHTS = self.scores(_grouped(q_BHTK, k_BGSK.mT))
@@ -231,6 +234,23 @@ def _grouped(a_BHTX: Tensor, b_BGXY: Tensor) -> Tensor:
     if H == G:
         return a_BHTX @ b_BGXY
     return (a_BHTX.reshape(B, G, H // G * T, X) @ b_BGXY).view(B, H, T, -1)
+
+
+WIDEST, LONGEST = 128, 128
+"""Heads and sequences up to which our kernel trains faster than torch's. Forward and backward, 170 × 4 heads of 12
+tokens and width 32 took 2.6 ms here, 6.7 there; 16 × 4 of 128 tokens 8.0 and 10.7. It keeps T × S weights for each
+head, which torch's makes again."""
+
+
+def kernel_is_faster(q_BHTK: Tensor, k_BGSK: Tensor, v_BGSK: Tensor, bias: Bias) -> bool:
+    """Whether our own kernel can train this attention, and beats torch's."""
+    if not torch.is_grad_enabled() or not (q_BHTK.requires_grad or k_BGSK.requires_grad or v_BGSK.requires_grad):
+        return False
+    if max(q_BHTK.shape[2], k_BGSK.shape[2]) > LONGEST or q_BHTK.shape[3] > WIDEST:
+        return False
+    if bias.dense is not None and bias.dense.requires_grad:  # T5's positions are learnt
+        return False
+    return training.kernels_for(q_BHTK, k_BGSK, v_BGSK, bias.dense) is not None
 
 
 def fused_is_faster(q_BHTK: Tensor, k_BGSK: Tensor, dropout: float) -> bool:

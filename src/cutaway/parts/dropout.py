@@ -55,6 +55,18 @@ def _keep(x: Tensor, draws: Tensor, level: int) -> Tensor:
     return kept.mul_(x).mul_(_LEVELS / (_LEVELS - level))
 
 
+def draw_seed() -> int:
+    """63 random bits, from which a kernel makes as many as it needs."""
+    return int(torch.empty((), dtype=torch.int64).random_())
+
+
+def level_and_seed(p: float) -> tuple[int, int]:
+    """How a kernel drops: so many of 256 numbers, by the random numbers of this seed. At least 1 if p is not 0, and
+    never all."""
+    level = 0 if p == 0.0 else min(max(round(p * _LEVELS), 1), _LEVELS - 1)
+    return level, draw_seed() if level else 0
+
+
 def dropout(x: Tensor, p: float, training: bool = True) -> Tensor:
     """Each number is 0 with probability p, else x / (1 - p)."""
     if not training or p == 0.0:
