@@ -113,33 +113,3 @@ def _check_labels(labels_N: Tensor, n: int, n_words: int) -> None:
             "leave out the tokens that are not to be learnt"
         )
 
-
-class VocabularyLoss(torch.autograd.Function):
-    """Σ over tokens of the smoothed -log softmax(hidden tableᵀ)[label], `together` tokens at a time, so that the logits
-    of a whole batch are never in memory. hidden [N, D], table [V, D], labels [N] -> a number
-
-    The gradients are made on the way forward, while the logits are at hand.
-    """
-
-    @staticmethod
-    def forward(
-        ctx: Any, hidden_ND: Tensor, table_VD: Tensor, labels_N: Tensor, smoothing: float = 0.0, together: int = 256
-    ) -> Tensor:
-        to_hidden_ND, to_table_VD = torch.empty_like(hidden_ND), torch.zeros_like(table_VD)
-        logits_NV = hidden_ND.new_empty(min(together, len(hidden_ND)), len(table_VD))
-        losses = []
-        for begin in range(0, len(hidden_ND), together):
-            some = slice(begin, begin + together)
-            x_ND, y_NV = hidden_ND[some], logits_NV[: len(hidden_ND) - begin]
-            torch.mm(x_ND, table_VD.T, out=y_NV)
-            of_label_N, of_all_N = vocabulary_loss(y_NV, labels_N[some], smoothing)
-            losses.append((1.0 - smoothing) * of_label_N.sum() + smoothing * of_all_N.sum())
-            torch.mm(y_NV, table_VD, out=to_hidden_ND[some])
-            to_table_VD.addmm_(y_NV.T, x_ND)
-        ctx.save_for_backward(to_hidden_ND, to_table_VD)
-        return torch.stack(losses).sum()
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
-        to_hidden_ND, to_table_VD = ctx.saved_tensors
-        return to_hidden_ND * grad, to_table_VD * grad, None, None, None

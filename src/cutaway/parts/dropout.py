@@ -57,7 +57,7 @@ def _keep(x: Tensor, draws: Tensor, level: int) -> Tensor:
 
 def draw_seed() -> int:
     """63 random bits, from which a kernel makes as many as it needs."""
-    return int(torch.empty((), dtype=torch.int64).random_())
+    return int(torch.empty((), dtype=torch.int64).random_(generator=_GENERATOR.get()))
 
 
 def level_and_seed(p: float) -> tuple[int, int]:

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from cutaway.kernels.training import vocabulary_loss
 from cutaway.models.heads import LanguageModelHead, MaskedLanguageModelHead
 from cutaway.models.network import Network
 
@@ -68,32 +69,25 @@ class _VocabularyLoss(torch.autograd.Function):
         device = hidden.device.type
         dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
         wanted = any(ctx.needs_input_grad)
-        n_rows, n_words = len(labels), len(weight)
         total, nll = hidden.new_zeros((), dtype=torch.float32), hidden.new_zeros((), dtype=torch.float32)
         d_hidden = torch.empty_like(hidden) if wanted else None
         d_weight = torch.zeros_like(weight, dtype=torch.float32) if wanted else None
         d_bias = torch.zeros_like(bias, dtype=torch.float32) if wanted and bias is not None else None
         with torch.autocast(device, enabled=False):
             table = weight.to(dtype)
-            for rows in _chunks(n_rows, agreement > 0.0):
-                h, label = hidden[rows].to(dtype), labels[rows].unsqueeze(1)
+            for rows in _chunks(len(labels), agreement > 0.0):
+                h = hidden[rows].to(dtype)
                 logits = h @ table.T if bias is None else torch.addmm(bias.to(dtype), h, table.T)
-                log_p = logits.log_softmax(-1, dtype=torch.float32)
-                said = -log_p.gather(1, label).sum()
-                nll += said
-                total += (1.0 - smoothing) * said
-                if smoothing:
-                    total -= smoothing / n_words * log_p.sum()
                 pull = None
                 if agreement:
-                    apart, pull = _apart(log_p)
+                    apart, pull = _apart(logits.log_softmax(-1, dtype=torch.float32))
                     total += agreement * apart
+                grad = logits.float()
+                of_label, of_all = vocabulary_loss(grad, labels[rows], smoothing)
+                nll += of_label.sum()
+                total += (1.0 - smoothing) * of_label.sum() + smoothing * of_all.sum()
                 if d_hidden is None or d_weight is None:
                     continue
-                grad = log_p.exp_()
-                if smoothing:
-                    grad -= smoothing / n_words
-                grad.scatter_add_(1, label, grad.new_full(label.shape, smoothing - 1.0))
                 if pull is not None:
                     grad.add_(pull, alpha=agreement)
                 if d_bias is not None:
