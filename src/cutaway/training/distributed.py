@@ -63,6 +63,15 @@ class Alone:
         torch.set_num_threads(threads)
         return sums
 
+    def do(self, jobs: Sequence[Callable[[], object]]) -> None:
+        """Jobs that do not touch each other: on a CPU side by side, each on one core. There, all cores on one operation
+        would wait for each other after each, the longer the busier the machine is."""
+        if self.cores is not None:
+            self.cores.do(jobs)
+        else:
+            for job in jobs:
+                job()
+
     def any(self, flags: Sequence[bool]) -> list[bool]:
         """Each flag is true if it is for some rank."""
         return list(flags)
@@ -125,6 +134,10 @@ class Together:
         seen = torch.tensor([sums.total, sums.nll, sums.n], dtype=torch.float64, device=self.device)
         self.dist.all_reduce(seen)
         return Sums(float(seen[0]), float(seen[1]), int(seen[2]))
+
+    def do(self, jobs: Sequence[Callable[[], object]]) -> None:
+        for job in jobs:
+            job()
 
     def any(self, flags: Sequence[bool]) -> list[bool]:
         found = torch.tensor([int(flag) for flag in flags], device=self.device)

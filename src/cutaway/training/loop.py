@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
@@ -150,8 +151,8 @@ class Loop:
         norm = self._clipped()
         self._check_finite(number, sums, norm)
         factor = self.factor(number)
-        self.optimizer.step(factor)
-        self._average(number)
+        self.parallel.do(self.optimizer.steps(factor))
+        self.parallel.do([partial(self._average, number)])
         self.progress.step = number
         self.progress.epoch, self.progress.place = self.sampler.epoch, self.sampler.place
         self.progress.epochs = self.sampler.epochs
@@ -163,8 +164,14 @@ class Loop:
     def _clipped(self) -> float:
         """The length of the gradient before it is cut to at most `clip`."""
         clip = self.config.optimizer.clip or math.inf
-        norm = torch.nn.utils.clip_grad_norm_(self.weights.values(), clip)
-        return float(norm.full_tensor() if hasattr(norm, "full_tensor") else norm)
+        norms: list[float] = []
+
+        def cut() -> None:
+            norm = torch.nn.utils.clip_grad_norm_(self.weights.values(), clip)
+            norms.append(float(distributed.whole(norm)))
+
+        self.parallel.do([cut])
+        return norms[0]
 
     def _check_finite(self, step: int, sums: Sums, norm: float) -> None:
         if math.isfinite(sums.total) and math.isfinite(norm):

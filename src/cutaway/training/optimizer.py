@@ -1,6 +1,6 @@
 """The rule that turns gradients into steps: AdamW for every weight, or Muon for the matrices inside the blocks."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 import torch
@@ -14,7 +14,7 @@ Kind = Literal["adamw", "muon"]
 
 
 class Optimizer:
-    """`step(factor)` moves every weight by its gradient, at the highest rate times `factor`.
+    """`steps(factor)` move every weight by its gradient, at the highest rate times `factor`.
 
     Muon moves a matrix by its gradient with all singular values made equal; words, positions, norms, biases and the
     head keep AdamW. Weight decay is for matrices only, never for a table of words.
@@ -40,18 +40,20 @@ class Optimizer:
         adam = [{"params": others, "weight_decay": 0.0}]
         self._parts: list[tuple[torch.optim.Optimizer, float]] = []
         if kind == "muon" and matrices:
-            self._parts.append((Muon(matrices, rate=matrix_rate, decay=decay), matrix_rate))
+            for some in _evenly(matrices, torch.get_num_threads()):
+                self._parts.append((Muon(some, rate=matrix_rate, decay=decay), matrix_rate))
         else:
             adam.append({"params": matrices, "weight_decay": decay})
         groups = [group for group in adam if group["params"]]
         if groups:
             self._parts.append((torch.optim.AdamW(groups, lr=rate, betas=betas, eps=epsilon, fused=True), rate))
 
-    def step(self, factor: float) -> None:
+    def steps(self, factor: float) -> list[Callable[[], object]]:
+        """What there is to do for one step: jobs that do not touch each other's weights."""
         for part, rate in self._parts:
             for group in part.param_groups:
                 group["lr"] = rate * factor
-            part.step()
+        return [part.step for part, _ in self._parts]
 
     def forget_gradients(self) -> None:
         for weight in self.names:
@@ -77,6 +79,12 @@ class Optimizer:
             memory = owner[weights[weight]].state.setdefault(weights[weight], {})
             whole = value.shape == weights[weight].shape and value.dim() > 0
             memory[key] = part_like(value, weights[weight]) if whole else value
+
+
+def _evenly(matrices: Sequence[Tensor], n: int) -> list[list[Tensor]]:
+    """At most n lists of about as much work, each of them with matrices of few shapes."""
+    ordered = sorted(matrices, key=lambda matrix: tuple(matrix.shape))
+    return [some for some in (ordered[i::n] for i in range(n)) if some]
 
 
 class Muon(torch.optim.Optimizer):

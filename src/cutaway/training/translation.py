@@ -9,6 +9,7 @@ from torch import Tensor
 
 from cutaway.data.batches import batches_of
 from cutaway.data.encoded import Texts
+from cutaway.machine import side_by_side
 from cutaway.models.network import Network
 from cutaway.training.loss import IGNORED, Loss, language_loss
 from cutaway.training.metrics import Score, translation_scores
@@ -86,12 +87,13 @@ class Translation(Task):
         return language_loss(network, hidden, labels, smoothing=smoothing, agreement=agreement)
 
     def validate(self, model: "Model") -> Scores:
-        nll, n = 0.0, 0
-        with torch.no_grad():
-            for rows in batches_of(self.valid.lengths, max(4096, int(self.valid.lengths.max())), seed=0):
-                loss = self.loss(model.network, self._batch(self.valid, rows.tolist()))
-                nll, n = nll + loss.nll, n + loss.n
-        scores = {"loss": nll / n}
+        def loss(rows: Tensor) -> Loss:
+            with torch.no_grad():
+                return self.loss(model.network, self._batch(self.valid, rows.tolist()))
+
+        batches = batches_of(self.valid.lengths, max(2048, int(self.valid.lengths.max())), seed=0)
+        losses = list(side_by_side(loss, batches))
+        scores = {"loss": sum(loss.nll for loss in losses) / sum(loss.n for loss in losses)}
         for name, score in self.scored(model).items():
             scores[name] = score.value
             self._signatures[name] = score.signature
