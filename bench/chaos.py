@@ -8,22 +8,24 @@ its metrics must be those of a run that nobody disturbed, bit for bit; if not, t
 
 import argparse
 import json
+import multiprocessing as mp
 import os
 import random
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
 import cutaway
 from bench.harness import stop_on_signals
 from bench.report import Table, machine_facts
+from cutaway.cli import main as cli
 from cutaway.errors import CutawayError
 
 WORDS = {a + b: (b + a).upper() for a in "ptkmsl" for b in "aeiou"}
@@ -60,10 +62,28 @@ def settings(steps: int) -> list[str]:
     return [part for name, value in given.items() for part in ("--set", f"{name}={value}")]
 
 
-def start(command: list[str], log: Path) -> "subprocess.Popen[bytes]":
-    with log.open("wb") as file:
-        words = [sys.executable, "-m", "cutaway", *command]
-        return subprocess.Popen(words, stdout=file, stderr=subprocess.STDOUT, start_new_session=True)
+def start(command: list[str], log: Path) -> BaseProcess:
+    """`cutaway …` in a process of its own, forked from one that has loaded torch: it starts at once."""
+    context = mp.get_context("forkserver")
+    context.set_forkserver_preload(["cutaway.cli.train", "matplotlib.figure", "torch._dynamo"])
+    process = context.Process(target=_command, args=(command, str(log)))
+    process.start()
+    return process
+
+
+def _command(command: list[str], log: str) -> None:
+    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    for number in (1, 2):
+        os.dup2(file, number)
+    sys.argv = ["cutaway", *command]
+    cli.main()
+
+
+def finish(command: list[str], log: Path) -> None:
+    process = start(command, log)
+    process.join()
+    if process.exitcode:
+        raise SystemExit(log.read_text())
 
 
 def half_written(out: Path) -> tuple[str, ...]:
@@ -78,20 +98,21 @@ def newest_step(out: Path) -> int:
     return max((int(path.name[5:]) for path in (out / "training").glob("step-*")), default=0)
 
 
-def wait(process: "subprocess.Popen[bytes]", happened: Callable[[], object], seconds: float) -> bool:
+def wait(process: BaseProcess, happened: Callable[[], object], seconds: float) -> bool:
     """False if the process ended, or the time was over, before it happened. Looks often: a save takes some 10 ms."""
     end = time.monotonic() + seconds
     while not happened():
-        if process.poll() is not None or time.monotonic() > end:
+        if not process.is_alive() or time.monotonic() > end:
             return False
         time.sleep(0.001)
     return True
 
 
-def kill(process: "subprocess.Popen[bytes]", out: Path, began: float) -> Kill | None:
+def kill(process: BaseProcess, out: Path, began: float) -> Kill | None:
     """None: it had ended before."""
-    os.killpg(process.pid, signal.SIGKILL)
-    if process.wait() != -signal.SIGKILL:
+    process.kill()
+    process.join()
+    if process.exitcode != -signal.SIGKILL:
         return None
     loads: bool | None = None
     if (out / "model.safetensors").exists():
@@ -109,8 +130,7 @@ def chaos(folder: Path, kills: int, steps: int, seed: int) -> tuple[list[Kill], 
     draw, data, log = random.Random(seed), corpus(folder), folder / "log"
     train = ["train", "translate", *data, *settings(steps)]
     whole, out = folder / "whole", folder / "out"
-    if start([*train, "--out", str(whole)], log).wait():
-        raise SystemExit(log.read_text())
+    finish([*train, "--out", str(whole)], log)
     command, found = [*train, "--out", str(out)], list[Kill]()
     while len(found) < kills:
         began = time.monotonic()
@@ -125,17 +145,16 @@ def chaos(folder: Path, kills: int, steps: int, seed: int) -> tuple[list[Kill], 
             wait(process, lambda target=target: newest_step(out) > target, draw.choice((draw.uniform(0, 9), 120)))
             time.sleep(draw.uniform(0, 0.3))
         if (done := kill(process, out, began)) is None:
-            if process.returncode:
+            if process.exitcode:
                 raise SystemExit(log.read_text())
-            break
+            break  # it was done
         found.append(done)
         say(f"kill {len(found)} of {kills}: step {done.step}, half written: {', '.join(done.half) or 'nothing'}")
         if (out / "run.toml").exists():
             command = ["resume", str(out)]
         else:
             shutil.rmtree(out, ignore_errors=True)  # killed as it began
-    if start(command, log).wait():
-        raise SystemExit(log.read_text())
+    finish(command, log)
     say("")
     return found, same(out, whole)
 

@@ -11,6 +11,7 @@ from rich.table import Table
 from cutaway.cli.lines import ready, show_progress
 from cutaway.cli.models import short
 from cutaway.cli.plot import plot
+from cutaway.data.clean import joined
 from cutaway.data.pairs import Pair, PairSpec, read_pairs
 from cutaway.errors import CheckpointError, InputError
 from cutaway.files import read_json
@@ -83,9 +84,11 @@ def compare(
 
 
 def texts_of(
-    source: Sequence[str], target: Sequence[str], pairs: Sequence[str], columns: tuple[str, ...]
+    source: Sequence[str], target: Sequence[str], pairs: Sequence[str], columns: tuple[str, ...], most: int = 1
 ) -> tuple[list[str], list[list[str]]]:
-    """The sentences, and a list of translations for each reference: several --target are several references."""
+    """The sentences, and a list of translations for each reference: several --target are several references.
+
+    `most`: neighbours are joined, up to so many."""
     if pairs:
         spec = [PairSpec(pairs=tuple(pairs), columns=columns)]
     else:
@@ -101,7 +104,7 @@ def texts_of(
             if not isinstance(pair, Pair):
                 raise InputError(f"{pair.where}: {pair.why}")
             read.append(pair)
-        columns_of.append(read)
+        columns_of.append(list(joined(read, most)))
     return [pair.source for pair in columns_of[0]], [[pair.target for pair in read] for read in columns_of]
 
 

@@ -372,7 +372,9 @@ def _columns(text: str | None) -> tuple[str, ...]:
 
 @app.command(rich_help_panel="Train")
 def train(
-    what: Annotated[str, typer.Argument(metavar="TASK|RUN.toml", help="translate, or a file with all settings.")],
+    what: Annotated[
+        str, typer.Argument(metavar="TASK|RUN.toml", help="translate, complete, classify, or a file with all settings.")
+    ],
     source: Annotated[list[str] | None, typer.Option(metavar="FILE", help="Sentences, one a line.")] = None,
     target: Annotated[list[str] | None, typer.Option(metavar="FILE", help="Their translations, line by line.")] = None,
     pairs: Annotated[
@@ -383,6 +385,10 @@ def train(
     valid_source: Annotated[list[str] | None, typer.Option(metavar="FILE", help="Sentences to judge by.")] = None,
     valid_target: Annotated[list[str] | None, typer.Option(metavar="FILE", help="Their translations.")] = None,
     valid_pairs: Annotated[list[str] | None, typer.Option(metavar="FILE", help="Instead, as PAIRS.")] = None,
+    text: Annotated[list[str] | None, typer.Option(metavar="FILE", help="For complete: running text.")] = None,
+    valid_text: Annotated[
+        list[str] | None, typer.Option(metavar="FILE", help="For complete: text to judge by.")
+    ] = None,
     out: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Where the model goes; made.")] = None,
     preset: Annotated[str | None, typer.Option(help="A model of `cutaway models`; by the data's size.")] = None,
     start: Annotated[str | None, typer.Option("--from", metavar="MODEL", help="Go on from a trained model.")] = None,
@@ -399,7 +405,9 @@ def train(
     force: Annotated[bool, typer.Option("--force", help="Start over in a folder that holds a run.")] = False,
     json: Json = False,
 ) -> None:
-    """Train a model on your data: a translator from two files of sentences. Ctrl-C stops it; `resume` goes on."""
+    """Train a model on your data: a translator (two files of sentences), a writer (text), a classifier (texts, labels).
+
+    Ctrl-C stops it, and `cutaway resume` goes on where it was."""
     from cutaway.cli import train
 
     asked = train.Asked(
@@ -410,6 +418,8 @@ def train(
         valid_source=tuple(valid_source or ()),
         valid_target=tuple(valid_target or ()),
         valid_pairs=tuple(valid_pairs or ()),
+        text=tuple(text or ()),
+        valid_text=tuple(valid_text or ()),
         preset=preset,
         start=start,
         vocabulary=vocabulary,
@@ -439,6 +449,9 @@ TargetFile = Annotated[
     typer.Option("--target", metavar="FILE", help="Their translations; again for each further reference."),
 ]
 PairsFile = Annotated[list[str] | None, typer.Option("--pairs", metavar="FILE", help="Instead: a table of both.")]
+Joined = Annotated[
+    int, typer.Option(help="Join neighbouring sentences, one, two, … up to so many, for texts of many lengths.", min=1)
+]
 Columns = Annotated[str | None, typer.Option(metavar="A,B", help="Columns of source and target in PAIRS.")]
 
 
@@ -449,6 +462,7 @@ def evaluate(
     target: TargetFile = None,
     pairs: PairsFile = None,
     columns: Columns = None,
+    joined: Joined = 1,
     beams: Beams = None,
     tokenized: Annotated[
         str | None,
@@ -462,7 +476,7 @@ def evaluate(
     """Judge a translator: BLEU and chrF, with their signatures, of all sentences and by their length."""
     from cutaway.cli import evaluate
 
-    texts = evaluate.texts_of(source or (), target or (), pairs or (), _columns(columns))
+    texts = evaluate.texts_of(source or (), target or (), pairs or (), _columns(columns), joined)
     evaluate.run(model, *texts, beams, tokenized, out, engine, precision, json)
 
 
@@ -473,6 +487,7 @@ def compare(
     target: TargetFile = None,
     pairs: PairsFile = None,
     columns: Columns = None,
+    joined: Joined = 1,
     beams: Beams = None,
     png: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw BLEU against sentence length.")] = None,
     engine: EngineOption = None,
@@ -482,7 +497,7 @@ def compare(
     """Judge several translators on the same sentences: scores, speed, and BLEU against sentence length."""
     from cutaway.cli import evaluate
 
-    texts = evaluate.texts_of(source or (), target or (), pairs or (), _columns(columns))
+    texts = evaluate.texts_of(source or (), target or (), pairs or (), _columns(columns), joined)
     evaluate.compare(models, *texts, beams, png, engine, precision, json)
 
 

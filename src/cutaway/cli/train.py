@@ -13,13 +13,14 @@ from types import FrameType
 from cutaway.cli.plot import plot
 from cutaway.errors import ConfigError, unknown
 from cutaway.training import distributed, run
-from cutaway.training.config import Data, ModelChoice, TrainConfig
+from cutaway.training.config import Data, ModelChoice, TaskName, TrainConfig
+from cutaway.training.folder import RunFolder
 from cutaway.training.loop import Outcome
 from cutaway.training.task import Scores
 from cutaway.training.toml import read_config, with_settings, write_config
 from cutaway.training.watch import Step, Watch
 
-TASKS = ("translate",)
+TASKS: tuple[TaskName, ...] = ("translate", "complete", "classify")
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,8 @@ class Asked:
     valid_source: tuple[str, ...]
     valid_target: tuple[str, ...]
     valid_pairs: tuple[str, ...]
+    text: tuple[str, ...]
+    valid_text: tuple[str, ...]
     preset: str | None
     start: str | None
     vocabulary: int | None
@@ -72,10 +75,20 @@ def _config(what: str, asked: Asked) -> TrainConfig:
     if what.endswith(".toml"):
         config = read_config(Path(what))
     elif what in TASKS:
-        config = TrainConfig(task="translate")
+        config = TrainConfig(task=what)
     else:
         raise ConfigError(f"{unknown('task', what, TASKS)}; or give a .toml file")
-    names = ("source", "target", "pairs", "columns", "valid_source", "valid_target", "valid_pairs")
+    names = (
+        "source",
+        "target",
+        "pairs",
+        "columns",
+        "valid_source",
+        "valid_target",
+        "valid_pairs",
+        "text",
+        "valid_text",
+    )
     given = {name: getattr(asked, name) for name in names if getattr(asked, name)}
     data: Data = replace(config.data, **given)
     chosen: ModelChoice = config.model
@@ -111,7 +124,11 @@ def _report(outcome: Outcome, out: Path, as_json: bool) -> None:
         print("this run was done already", file=sys.stderr)
     scores = ", ".join(f"{name} {value:.2f}" for name, value in outcome.scores.items())
     print(f"{out}: {scores} after {progress.step:,} steps, {_time(progress.seconds)}")
-    print(f'try it: cutaway translate "…" --model {out}')
+    print(f'try it: cutaway {config_task(out)} "…" --model {out}')
+
+
+def config_task(out: Path) -> str:
+    return read_config(RunFolder(out).config).task
 
 
 @contextmanager

@@ -116,6 +116,7 @@ PRESETS: dict[str, Callable[[], Config]] = {
     "bert-base": lambda: bert(12, 768, 12),
     "bert-large": lambda: bert(24, 1024, 16),
     "distilbert-base": lambda: bert(6, 768, 12, distilled=True),
+    "gpt2-tiny": lambda: gpt2(4, 128, 4),
     "gpt2": lambda: gpt2(12, 768, 12),
     "gpt2-medium": lambda: gpt2(24, 1024, 16),
     "gpt2-large": lambda: gpt2(36, 1280, 20),

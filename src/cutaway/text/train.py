@@ -15,6 +15,8 @@ from cutaway.text.tokenizer import ROLES, Tokenizer
 
 Kind = Literal["bpe", "wordpiece", "unigram", "byte", "character"]
 
+Frame = Literal["both", "end", "none"]
+
 SPECIAL = {"pad": "<pad>", "unknown": "<unk>", "start": "<s>", "end": "</s>", "mask": "<mask>"}
 """Role -> token; they get the ids 0 to 4."""
 
@@ -26,7 +28,7 @@ def train_tokenizer(
     *,
     lowercase: bool = False,
     special: Mapping[str, str] | None = None,
-    start: bool = True,
+    frame: Frame = "both",
 ) -> Tokenizer:
     """A vocabulary of at most `vocabulary` tokens, learnt from `texts`.
 
@@ -36,7 +38,7 @@ def train_tokenizer(
     byte       the 256 bytes, nothing learnt
     character  the characters of the texts, and bytes for all others
 
-    Encoded, a text stands between start and end, or with start=False only before the end, as translators have it.
+    Encoded, a text stands between start and end, or by `frame` only before the end, as translators have it, or alone.
     `special` renames the special tokens, or adds separator and classify.
     """
     if kind not in _MAKERS:
@@ -51,11 +53,12 @@ def train_tokenizer(
         raise ConfigError(f"vocabulary={vocabulary} is too small; kind='{kind}' needs at least {least} tokens")
     backend = _MAKERS[kind](_checked(texts), vocabulary, tokens, names["unknown"], lowercase)
     backend.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in tokens])
-    first, end = [f"{names['start']}:0"] if start else [], names["end"]
+    start = [f"{names['start']}:0"] if frame == "both" else []
+    end = [f"{names['end']}:{side}" for side in (0, 1)] if frame != "none" else []
     backend.post_processor = processors.TemplateProcessing(
-        single=[*first, "$A:0", f"{end}:0"],
-        pair=[*first, "$A:0", f"{end}:0", "$B:1", f"{end}:1"],
-        special_tokens=[(token, tokens.index(token)) for token in dict.fromkeys((names["start"], end))],
+        single=[*start, "$A:0", *end[:1]],
+        pair=[*start, "$A:0", *end[:1], "$B:1", *end[1:]],
+        special_tokens=[(token, tokens.index(token)) for token in dict.fromkeys((names["start"], names["end"]))],
     )
     inputs = {"model_input_names": ["input_ids", "attention_mask"]}
     return FastTokenizer(backend, names, settings=inputs)

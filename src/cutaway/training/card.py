@@ -14,6 +14,13 @@ from cutaway.training.folder import RunFolder
 from cutaway.training.loop import Outcome
 from cutaway.training.prepare import Prepared
 
+_KINDS = {
+    "translate": ("A translator", "translation"),
+    "complete": ("A language model", "text-generation"),
+    "classify": ("A classifier of texts", "text-classification"),
+}
+"""Task -> what a model of it is called, here and on the hub."""
+
 
 def write_card(folder: RunFolder, prepared: Prepared, outcome: Outcome) -> None:
     """Of a run that ended, or was stopped: the card says which."""
@@ -33,16 +40,16 @@ def card(folder: RunFolder, prepared: Prepared, outcome: Outcome, drawn: bool) -
     n_weights = sum(weight.numel() for weight in prepared.model.network.parameters())
     header = {
         "language": list(config.card.languages), "license": config.card.licence, "library_name": "cutaway",
-        "pipeline_tag": "translation",
+        "pipeline_tag": _KINDS[config.task][1],
     }  # fmt: skip
     front = "\n".join(f"{key}: {json.dumps(value)}" for key, value in header.items() if value)
     made = config.model.preset or f"{config.model.start}, trained further"
     done = {"done": "all steps", "done already": "all steps", "patience": "until nothing better was found"}
     lines = [
         f"---\n{front}\n---\n\n# {title}\n",
-        f"A translator of {n_weights:,} parameters ({made}), trained by cutaway {cutaway.__version__} "
-        f"{'from scratch ' if config.model.start is None else ''}on {prepared.facts['pairs']:,} pairs.\n",
-        '```\ncutaway translate "…" --model ' + folder.path.name + "\n```\n",
+        f"{_KINDS[config.task][0]} of {n_weights:,} parameters ({made}), trained by cutaway {cutaway.__version__} "
+        f"{'from scratch ' if config.model.start is None else ''}on {prepared.facts['examples']:,} examples.\n",
+        f'```\ncutaway {config.task} "…" --model ' + folder.path.name + "\n```\n",
         "## Scores\n",
         _scores(outcome),
         "## Training\n",
@@ -51,7 +58,7 @@ def card(folder: RunFolder, prepared: Prepared, outcome: Outcome, drawn: bool) -
         "- Data, SHA-256: "
         + ", ".join(f"{name} `{digest[:16]}…`" for name, digest in prepared.facts["data"].items())
         + ".",
-        f"- {prepared.facts['report']['text']}.",
+        f"- {prepared.facts['report']}.",
         "- `run.toml` has every setting; `metrics.jsonl` every measurement.\n",
     ]
     if drawn:
@@ -71,7 +78,7 @@ def _scores(outcome: Outcome) -> str:
     ]
     mean = f"the mean of steps {', '.join(map(str, outcome.averaged))}" if outcome.averaged else "the best single step"
     return "\n".join(
-        ["| on the validation pairs | | signature |", "| --- | --- | --- |", *rows, "", f"The weights are {mean}.\n"]
+        ["| on the validation examples | | signature |", "| --- | --- | --- |", *rows, "", f"The weights are {mean}.\n"]
     )
 
 
@@ -105,7 +112,7 @@ def draw_curves(metrics: Path, out: Path) -> bool:
             right.plot(
                 [line["step"] for line in looks], [line["valid"][name] for line in looks], marker=".", label=name
             )
-    right.set(xlabel="step", title="scores on the validation pairs")
+    right.set(xlabel="step", title="scores on the validation examples")
     right.legend()
     figure.savefig(out, dpi=110)
     return True

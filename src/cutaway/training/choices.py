@@ -2,115 +2,136 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
-from cutaway.models.config import Config, RecurrentConfig, TransformerConfig
+from cutaway.errors import ConfigError
+from cutaway.models.config import Classifier, Config, RecurrentConfig, StackConfig, TransformerConfig
 from cutaway.models.presets import preset
-from cutaway.training.config import ModelChoice, TrainConfig
+from cutaway.training.config import Metric, ModelChoice, TaskName, TrainConfig
 
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Fitting:
-    """What suits corpora of up to `pairs` pairs."""
+    """What suits data of up to `most` examples (pairs, lines of text, texts with a class)."""
 
-    pairs: float
+    most: float
     preset: str
     vocabulary: int
     dropout: float
     tokens: int  # of one step
-    rate: float  # AdamW's
-    seen: float  # target tokens to be seen in all, in millions, at least `epochs` times each
-    epochs: float
+    rate: float  # AdamW's, or that of all but the matrices under Muon
+    seen: float  # tokens to be seen in all, in millions …
+    least: float  # … but at least so many epochs,
+    longest: float  # and at most so many
 
 
-FITTING = (
-    Fitting(60_000, "transformer-tiny", 8_000, 0.3, 4096, 5e-3, 25.0, 4.0),
-    Fitting(1_000_000, "transformer-small", 10_000, 0.2, 8192, 2e-3, 80.0, 4.0),
-    Fitting(float("inf"), "transformer-base", 32_000, 0.1, 25_000, 7e-4, 1_000.0, 2.0),
-)
+ALL = float("inf")
+FITTING: dict[TaskName, tuple[Fitting, ...]] = {
+    "translate": (
+        Fitting(60_000, "transformer-tiny", 6_000, 0.3, 4096, 5e-3, 25.0, 4.0, 100.0),
+        Fitting(1_000_000, "transformer-small", 10_000, 0.2, 8192, 2e-3, 80.0, 4.0, 60.0),
+        Fitting(ALL, "transformer-base", 32_000, 0.1, 25_000, 7e-4, 1_000.0, 2.0, 40.0),
+    ),
+    "complete": (
+        Fitting(200_000, "gpt2-tiny", 4_000, 0.2, 8192, 2e-3, 20.0, 2.0, 30.0),
+        Fitting(ALL, "gpt2", 32_000, 0.1, 32_768, 6e-4, 500.0, 1.0, 10.0),
+    ),
+    "classify": (Fitting(ALL, "bert-tiny", 8_000, 0.1, 4096, 1e-3, 0.0, 5.0, 5.0),),
+}
+FINE_TUNING_RATE, FINE_TUNING_EPOCHS = 5e-5, 3.0
+METRICS: dict[TaskName, Metric] = {"translate": "bleu", "complete": "loss", "classify": "accuracy"}
 
 
-def fitting(n_pairs: int) -> Fitting:
-    return next(each for each in FITTING if n_pairs < each.pairs)
+def fitting(task: TaskName, n: int) -> Fitting:
+    return next(each for each in FITTING[task] if n < each.most)
 
 
-def with_model(config: TrainConfig, n_pairs: int, say: Say) -> TrainConfig:
-    """The preset, its dropout and the vocabulary."""
-    fit = fitting(n_pairs)
-    model = config.model
-    if model.start is None and model.preset is None:
-        model = replace(model, preset=fit.preset)
-        say(f"model.preset = {fit.preset}: what {n_pairs:,} pairs can fill")
-    if model.start is None and model.dropout is None:
-        model = replace(model, dropout=fit.dropout)
+def with_model(config: TrainConfig, n: int, say: Say) -> TrainConfig:
+    """The preset, its dropout and the vocabulary, for n examples."""
+    fit, model = fitting(config.task, n), config.model
+    if model.start is None:
+        if model.preset is None:
+            model = replace(model, preset=fit.preset)
+            say(f"model.preset = {fit.preset}: what {n:,} examples can fill")
+        dropout = fit.dropout if model.dropout is None else model.dropout
+        model = replace(model, dropout=dropout)
+        if model.norm_place is None and config.task == "translate" and not is_recurrent(model):
+            model = replace(model, norm_place="pre")  # learns sooner, and with higher rates: docs/results.md
     tokenizer = config.tokenizer
     if tokenizer.vocabulary is None:
         tokenizer = replace(tokenizer, vocabulary=fit.vocabulary)
     return replace(config, model=model, tokenizer=tokenizer)
 
 
-def with_steps(config: TrainConfig, n_pairs: int, n_tokens: int, say: Say) -> TrainConfig:
-    """Batches, rates and lengths, once it is known how many target tokens an epoch has."""
-    fit = fitting(n_pairs)
+def with_steps(config: TrainConfig, n: int, n_tokens: int, say: Say) -> TrainConfig:
+    """Batches, rates and lengths, once it is known how many tokens an epoch has."""
+    fit, fine = fitting(config.task, n), config.model.start is not None
     tokens = config.batches.tokens or min(fit.tokens, max(256, n_tokens // 8))
     shares = config.batches.shares or max(2, -(-tokens // 4096))
     steps = config.schedule.steps
     if steps is None:
-        steps = max(100, round(max(fit.seen * 1e6, fit.epochs * n_tokens) / tokens))
-        if (most := round(100 * n_tokens / tokens)) < steps:
-            steps = max(100, most)
-        say(f"schedule.steps = {steps:,}: {steps * tokens / n_tokens:.0f} epochs of {n_tokens:,} target tokens")
+        epochs = FINE_TUNING_EPOCHS if fine else min(fit.longest, max(fit.least, fit.seen * 1e6 / n_tokens))
+        steps = max(100, round(epochs * n_tokens / tokens))
+        say(f"schedule.steps = {steps:,}: {steps * tokens / n_tokens:.0f} epochs of {n_tokens:,} tokens")
     warmup = config.schedule.warmup if config.schedule.warmup is not None else min(400, max(1, steps // 10))
-    rate = config.optimizer.rate or (1e-3 if is_recurrent(config) else fit.rate)
+    recurrent = is_recurrent(config.model)
+    kind = config.optimizer.kind or ("adamw" if fine or recurrent or config.task == "classify" else "muon")
+    rate = config.optimizer.rate or (FINE_TUNING_RATE if fine else 1e-3 if recurrent else fit.rate)
     every = config.validation.every or max(1, min(500, steps // 20))
+    ema = config.averaging.ema if config.averaging.ema is not None else round(min(0.999, max(0.5, 1 - 10 / steps)), 4)
     return replace(
         config,
         batches=replace(config.batches, tokens=tokens, shares=shares),
-        optimizer=replace(config.optimizer, rate=rate),
+        optimizer=replace(config.optimizer, rate=rate, kind=kind),
         schedule=replace(config.schedule, steps=steps, warmup=warmup),
-        validation=replace(config.validation, every=every, metric=config.validation.metric or "bleu"),
+        validation=replace(config.validation, every=every, metric=config.validation.metric or METRICS[config.task]),
+        averaging=replace(config.averaging, ema=ema),
     )
 
 
-def is_recurrent(config: TrainConfig) -> bool:
-    return config.model.preset is not None and isinstance(preset(config.model.preset), RecurrentConfig)
+def is_recurrent(model: ModelChoice) -> bool:
+    return model.preset is not None and isinstance(preset(model.preset), RecurrentConfig)
 
 
-def network_config(choice: ModelChoice, source_words: int, target_words: int) -> Config:
-    """The preset with the changes that were asked for, and the vocabularies of the tokenizer."""
-    from cutaway.errors import ConfigError
-
+def network_config(task: TaskName, choice: ModelChoice, words: tuple[int, int], n_classes: int = 0) -> Config:
+    """The preset with the changes that were asked for, and vocabularies of so many `words` on each side."""
     assert choice.preset is not None
     config = preset(choice.preset)
-    if config.encoder is None or config.decoder is None:
-        raise ConfigError(
-            f"model.preset={choice.preset!r} has one half only; translating needs an encoder and a decoder"
-        )
+    halves = {"translate": "encoder and decoder", "complete": "decoder", "classify": "encoder"}[task]
+    found = " and ".join(half for half in ("encoder", "decoder") if getattr(config, half) is not None)
+    if found != halves:
+        raise ConfigError(f"model.preset={choice.preset!r} has {found}; the task {task} needs {halves}")
     given = {
         name: value for name, value in vars(choice).items() if value is not None and name not in ("preset", "start")
     }
+    shared = task == "translate" and words[0] == words[1]
     if isinstance(config, RecurrentConfig):
         names = {"n_blocks": "n_layers", "d_model": "d_model", "d_hidden": "d_hidden", "dropout": "dropout"}
         _check(given, names, choice.preset)
-        changes = {names[name]: value for name, value in given.items()}
-        encoder = replace(config.encoder, vocabulary=source_words, **changes)
-        decoder = replace(config.decoder, vocabulary=target_words, **changes)
-        return replace(config, encoder=encoder, decoder=decoder, share_embeddings=source_words == target_words)
+        changes: dict[str, Any] = {names[name]: value for name, value in given.items()}
+        encoder = None if config.encoder is None else replace(config.encoder, vocabulary=words[0], **changes)
+        decoder = replace(config.decoder, vocabulary=words[1], **changes)
+        return replace(config, encoder=encoder, decoder=decoder, share_embeddings=shared)
+    _check(given, {name: name for name in given if name != "d_hidden"}, choice.preset)
+
+    def changed(stack: StackConfig | None, n_words: int) -> StackConfig | None:
+        if stack is None:
+            return None
+        if stack.patches is not None:
+            raise ConfigError(f"model.preset={choice.preset!r} reads images, and {task} reads text")
+        return replace(stack, vocabulary=n_words, **given)
+
     assert isinstance(config, TransformerConfig)
-    names = {name: name for name in given if name != "d_hidden"}
-    _check(given, names, choice.preset)
-    stacks = [
-        replace(stack, vocabulary=words, **given)
-        for stack, words in ((config.encoder, source_words), (config.decoder, target_words))
-        if stack is not None
-    ]
-    return replace(config, encoder=stacks[0], decoder=stacks[1], share_embeddings=source_words == target_words)
+    head = Classifier(n_classes=n_classes, hidden="tanh", dropout=choice.dropout or 0.0) if n_classes else config.head
+    return replace(
+        config, encoder=changed(config.encoder, words[0]), decoder=changed(config.decoder, words[1]), head=head,
+        share_embeddings=shared,
+    )  # fmt: skip
 
 
-def _check(given: dict[str, object], names: dict[str, str], preset_name: str) -> None:
-    from cutaway.errors import ConfigError
-
+def _check(given: dict[str, Any], names: dict[str, str], preset_name: str) -> None:
     for name in given:
         if name not in names:
             raise ConfigError(f"model.{name} was given, but {preset_name} has nothing of that kind; leave it out")

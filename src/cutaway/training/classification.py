@@ -44,7 +44,7 @@ class Classification(Task):
         """One class for each text."""
         return len(rows)
 
-    def batch(self, rows: Tensor) -> LabelBatch:
+    def batch(self, rows: Tensor, generator: torch.Generator | None = None) -> LabelBatch:
         return self._batch(self.train, self.labels, rows)
 
     def _batch(self, texts: Texts, labels: Tensor, rows: Tensor) -> LabelBatch:

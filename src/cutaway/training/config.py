@@ -15,7 +15,7 @@ Share = Annotated[float, Rule("at least 0 and at most 1", lambda number: 0 <= nu
 NotNegative = Annotated[float, Rule("at least 0", lambda number: number >= 0)]
 TokenizerKind = Literal["bpe", "wordpiece", "unigram", "byte", "character"]
 TaskName = Literal["translate", "complete", "classify"]
-Metric = Literal["bleu", "chrf", "accuracy", "loss"]
+Metric = Literal["bleu", "chrf", "accuracy", "perplexity", "loss"]
 
 
 def key(default: Any, text: str) -> Any:
@@ -47,6 +47,11 @@ class Data(Section):
     )
     valid_target: tuple[str, ...] = key((), "Their translations.")
     valid_pairs: tuple[str, ...] = key((), "Instead of these two, as above.")
+    text: tuple[str, ...] = key((), "For the task complete: files of running text, instead of pairs.")
+    valid_text: tuple[str, ...] = key((), "Text to judge by; without any, the last tenth is kept for that.")
+    joined: Size = key(
+        1, "Join neighbouring pairs, one, two, … up to so many at a time, to learn from texts of many lengths."
+    )
     held_out: Count = key(1000, "How many pairs to hold out if none are given; at most a tenth.")
     max_tokens: Size = key(256, "A pair with more tokens than this on one side is left out.")
     max_ratio: NotNegative = key(
@@ -113,7 +118,7 @@ class Batches(Section):
 class OptimizerChoice(Section):
     """How gradients become steps."""
 
-    kind: optimizer.Kind = key("adamw", "adamw, or muon for the matrices inside the blocks (AdamW for all else).")
+    kind: optimizer.Kind | None = key(None, "adamw, or muon for the matrices inside the blocks (AdamW for all else).")
     rate: Positive | None = key(None, "The highest learning rate.")
     matrix_rate: Positive = key(0.02, "Muon's highest learning rate.")
     beta1: Probability = key(0.9, "Adam's memory of gradients.")
@@ -141,7 +146,7 @@ class Regularization(Section):
         0.0, "R-Drop's α: each batch runs twice, and the two outputs are pulled together. Doubles the work."
     )
     bpe_dropout: Probability = key(
-        0.0, "Share of merges that is left out when a source is cut into pieces, other ones each time."
+        0.0, "Share of merges that is left out when a source is cut into pieces, others in each epoch."
     )
 
 
@@ -160,8 +165,8 @@ class Validation(Section):
 class Averaging(Section):
     """The weights that are kept: averages learn less by heart than any single step's."""
 
-    ema: Probability = key(
-        0.0, "Judge and keep a moving average of the weights, with this memory (0.999); 0: the weights themselves."
+    ema: Probability | None = key(
+        None, "Judge and keep a moving average of the weights, with this memory (0.999); 0: the weights themselves."
     )
     of: Literal["best", "last", "none"] = key(
         "best",

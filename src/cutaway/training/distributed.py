@@ -51,8 +51,8 @@ class Alone:
     def gradients(self, shares: Sequence[Tensor], random: Randomness, n_tokens: int) -> Sums:
         """Leaves the gradients of the mean loss in the weights. `shares`: the rows of each."""
 
-        def compute(share: int) -> Loss:
-            return self.compute(self.task.batch(shares[share]))
+        def compute(share: int, generator: torch.Generator) -> Loss:
+            return self.compute(self.task.batch(shares[share], generator))
 
         numbers = range(len(shares))
         if self.cores is not None:
@@ -118,13 +118,13 @@ class Together:
     def gradients(self, shares: Sequence[Tensor], random: Randomness, n_tokens: int) -> Sums:
         mine = list(range(self.rank, len(shares), self.ranks))
 
-        def compute(share: int) -> Loss:
+        def compute(share: int, generator: torch.Generator) -> Loss:
             last = share == mine[-1]
             if isinstance(self.module, nn.parallel.DistributedDataParallel):
                 self.module.require_backward_grad_sync = last
             else:
                 cast(Any, self.module).set_requires_gradient_sync(last)
-            total = self.module(self.task.batch(shares[share]))
+            total = self.module(self.task.batch(shares[share], generator))
             nll, n = cast(Objective, self.objective).seen
             return Loss(total, nll, n)
 

@@ -34,7 +34,7 @@ class Language(Task):
         self.train, self.valid, self.length, self.smoothing = train, valid, length, smoothing
         self.lengths = torch.full((max(1, (len(train) - 1) // length),), min(length, len(train) - 1))
 
-    def batch(self, rows: Tensor) -> TextBatch:
+    def batch(self, rows: Tensor, generator: torch.Generator | None = None) -> TextBatch:
         return self._batch(self.train, rows)
 
     def _batch(self, ids: Tensor, rows: Tensor) -> TextBatch:

@@ -99,7 +99,7 @@ class Loop:
         self.average = {name: weight.detach().clone() for name, weight in self.weights.items() if config.averaging.ema}
         wanted = config.optimizer
         self.optimizer = Optimizer(
-            self.network, wanted.kind, rate=chosen(wanted.rate), matrix_rate=wanted.matrix_rate,
+            self.network, chosen(wanted.kind), rate=chosen(wanted.rate), matrix_rate=wanted.matrix_rate,
             betas=(wanted.beta1, wanted.beta2), epsilon=wanted.epsilon, decay=wanted.decay,
         )  # fmt: skip
         self.factor = schedule(config.schedule.kind, chosen(config.schedule.warmup), self.steps)
@@ -209,7 +209,7 @@ class Loop:
         """EMA: each step moves the average by 1 - memory towards the weights; early ones forget faster."""
         if not self.average:
             return
-        memory = min(self.config.averaging.ema, (1 + step) / (10 + step))
+        memory = min(chosen(self.config.averaging.ema), (1 + step) / (10 + step))
         with torch.no_grad():
             torch._foreach_lerp_(list(self.average.values()), list(self.weights.values()), 1 - memory)
 

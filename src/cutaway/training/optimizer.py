@@ -55,6 +55,11 @@ class Optimizer:
                 group["lr"] = rate * factor
         return [part.step for part, _ in self._parts]
 
+    def step(self, factor: float) -> None:
+        """All of them, one after another."""
+        for job in self.steps(factor):
+            job()
+
     def forget_gradients(self) -> None:
         for weight in self.names:
             weight.grad = None

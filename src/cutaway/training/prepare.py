@@ -1,33 +1,36 @@
-"""From a run's config to what the loop needs: the data read, cleaned and encoded, a tokenizer, a network, a task."""
+"""From a run's config to what the loop needs: the data encoded, a tokenizer, a network, and the task."""
 
-import hashlib
-import json
-import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 from cutaway import schema
 from cutaway.data.batches import check_fits
-from cutaway.data.clean import Dropped, Rules, clean
-from cutaway.data.encoded import Encoded, encoded
-from cutaway.data.pairs import Pair, PairSpec, digest, read_pairs
+from cutaway.data.clean import Dropped
+from cutaway.data.encoded import Encode, Encoded
 from cutaway.errors import ConfigError, InputError
 from cutaway.loading import load, locate
 from cutaway.model import Model
 from cutaway.models.build import build
+from cutaway.models.config import Classifier
 from cutaway.models.usage import Usage
 from cutaway.text.files import load_tokenizer
-from cutaway.text.tokenizer import Tokenizer
-from cutaway.text.train import train_tokenizer
+from cutaway.text.sampled import Sampled
+from cutaway.text.tokenizer import SpecialTokens, Tokenizer
+from cutaway.text.train import Frame, train_tokenizer
+from cutaway.text.two import TwoTokenizers
 from cutaway.training import choices, metrics
-from cutaway.training.config import TrainConfig
+from cutaway.training.classification import Classification
+from cutaway.training.config import TaskName, TrainConfig
+from cutaway.training.corpus import PairCorpus, TextCorpus
+from cutaway.training.language import Language
+from cutaway.training.task import Task
 from cutaway.training.translation import Pairs, Translation
 from cutaway.training.watch import Watch
 
-_FOR_TOKENIZER = 1_000_000  # pairs that a vocabulary is learnt from, at most
+_FOR_TOKENIZER = 1_000_000  # texts that a vocabulary is learnt from, at most
+MOST_CLASSES = 10_000
 
 
 @dataclass(frozen=True)
@@ -36,141 +39,187 @@ class Prepared:
 
     config: TrainConfig
     model: Model
-    task: Translation
+    task: Task
     facts: dict[str, Any]
 
 
 def prepare(config: TrainConfig, watch: Watch, kept: Model | None = None) -> Prepared:
     """`kept`: the model of a run that goes on; its tokenizer is not learnt again."""
+    prepared = _PREPARE[config.task](config, watch, kept)
+    metric, known = prepared.config.validation.metric, prepared.task.metrics
+    if metric not in known:
+        raise ConfigError(f"validation.metric={metric!r} is no measure of {config.task}; choose {', '.join(known)}")
+    check_fits(prepared.task.lengths, prepared.config.batches.share_tokens)
+    return prepared
+
+
+def _facts(config: TrainConfig, digests: dict[str, str], n: int, text: str) -> dict[str, Any]:
+    return {"config": schema.to_json(config), "data": digests, "examples": n, "report": text}
+
+
+# ------------------------------------------------------------------------------------------------------- translate
+
+
+def _translation(config: TrainConfig, watch: Watch, kept: Model | None) -> Prepared:
     metrics.check_installed()
-    corpus = Corpus(config)
+    corpus = PairCorpus(config.data, config.data.max_ratio)
     n_pairs = corpus.count() if kept is None else 0
     if kept is None:
         config = choices.with_model(config, n_pairs, watch.say)
-    tokenizer = kept.tokenizer if kept is not None else _tokenizer(config, corpus, watch)
-    assert tokenizer is not None
-    train, valid = (corpus.encoded(tokenizer, which) for which in ("train", "valid"))
-    watch.say(_told(train, "learn from"))
-    valid_texts = [
-        (pair.source, pair.target) for pair in islice(corpus.pairs("valid", Dropped()), config.validation.limit)
-    ]
-    if not len(train.sides["target"]) or not valid_texts or not len(valid.sides["target"]):
-        what = "learn from" if not len(train.sides["target"]) else "validate on"
-        raise InputError(f"no pair is left to {what}: {_told(train, what)}")
-    n_tokens = int(train.sides["target"].lengths.sum())
-    if kept is None:
-        config = choices.with_steps(config, n_pairs, n_tokens, watch.say)
-        model = _model(config, tokenizer)
-    else:
-        config = choices.with_steps(config, len(train.sides["target"]), n_tokens, watch.say)  # what --force took out
-        model = kept
+    tokenizer = _tokenizer_of(kept) if kept is not None else _pair_tokenizer(config, corpus, watch)
+    sides: dict[str, Encode] = {
+        "source": lambda texts: tokenizer.ids_many(texts),
+        "target": lambda texts: tokenizer.ids_many(texts, target=True),
+    }
+    train, valid = (corpus.encoded(which, sides, tokenizer) for which in ("train", "valid"))
+    n = len(train.sides["target"])
+    watch.say(f"{n:,} pairs to learn from: {_told(train)}")
+    _check_some(train, valid, "target")
+    texts = [(pair.source, pair.target) for pair in islice(corpus.pairs("valid", Dropped()), config.validation.limit)]
+    config = choices.with_steps(config, n_pairs or n, int(train.sides["target"].lengths.sum()), watch.say)
+    model = kept or _translator(config, tokenizer)
     special = tokenizer.special
     assert special.pad is not None
+    share = config.regularization.bpe_dropout
     task = Translation(
         Pairs(train.sides["source"], train.sides["target"]),
         Pairs(valid.sides["source"], valid.sides["target"]),
-        valid_texts,
+        texts,
         start=model.usage.start if model.usage.start is not None else special.pad,
         pad=special.pad,
         smoothing=config.regularization.smoothing,
         agreement=config.regularization.agreement,
+        cut_anew=Sampled(_source(tokenizer), share, config.seed) if share else None,
         beams=config.validation.beams,
     )  # fmt: skip
-    if config.validation.metric not in task.metrics:
-        names = ", ".join(task.metrics)
-        raise ConfigError(f"validation.metric={config.validation.metric!r} does not judge a translator; choose {names}")
-    check_fits(task.lengths, config.batches.share_tokens)
-    facts = {
-        "config": schema.to_json(config),
-        "data": corpus.digests,
-        "pairs": len(train.sides["target"]),
-        "report": train.report,
-    }
-    return Prepared(config, model, task, facts)
+    return Prepared(config, model, task, _facts(config, corpus.digests, n, _told(train)))
 
 
-class Corpus:
-    """The pairs of a run: those to learn, and those to validate on, given or held out."""
-
-    def __init__(self, config: TrainConfig) -> None:
-        data = config.data
-        self.config = data
-        self.rules = Rules(max_ratio=data.max_ratio, duplicates=not data.duplicates)
-        self.spec = PairSpec(source=data.source, target=data.target, pairs=data.pairs, columns=data.columns)
-        self.valid_spec: PairSpec | None = None
-        if data.valid_source or data.valid_target or data.valid_pairs:
-            self.valid_spec = PairSpec(
-                source=data.valid_source, target=data.valid_target, pairs=data.valid_pairs, columns=data.columns
-            )
-        self.digests = {"train": digest(self.spec)}
-        if self.valid_spec is not None:
-            self.digests["valid"] = digest(self.valid_spec)
-        self._n: int | None = None
-
-    def count(self) -> int:
-        """Pairs that keep the rules, held-out ones included."""
-        if self._n is None:
-            self._n = sum(1 for _ in clean(read_pairs(self.spec), self.rules, Dropped()))
-            if not self._n:
-                raise InputError("the data holds no pair that can be learnt from")
-        return self._n
-
-    def pairs(self, which: str, dropped: Dropped) -> Iterator[Pair]:
-        if which == "valid" and self.valid_spec is not None:
-            yield from clean(read_pairs(self.valid_spec), self.rules, dropped)
-            return
-        share = 0.0
-        if self.valid_spec is None:
-            n = self.count()
-            share = min(self.config.held_out, n / 10) / n
-        for pair in clean(read_pairs(self.spec), self.rules, dropped):
-            if self.valid_spec is not None or (_place(pair.source) < share) == (which == "valid"):
-                yield pair
-
-    def encoded(self, tokenizer: Tokenizer, which: str) -> Encoded:
-        def read(report: dict[str, Any]) -> Iterator[tuple[str, str]]:
-            dropped = Dropped()
-            for pair in self.pairs(which, dropped):
-                yield pair.source, pair.target
-            report |= {"text": str(dropped), "read": dropped.n_read, "dropped": dropped.counts}
-
-        sides = {
-            "source": lambda texts: tokenizer.ids_many(texts),
-            "target": lambda texts: tokenizer.ids_many(texts, target=True),
-        }
-        held = "" if self.valid_spec is not None else f"{self.config.held_out} held out"
-        made_of = [
-            which,
-            held,
-            json.dumps(self.digests),
-            schema.to_json(self.rules).__repr__(),
-            tokenizer_digest(tokenizer),
-        ]
-        return encoded(sides, made_of, read, self.config.max_tokens)
+def _source(tokenizer: Tokenizer) -> Tokenizer:
+    return tokenizer.source if isinstance(tokenizer, TwoTokenizers) else tokenizer
 
 
-def _place(text: str) -> float:
-    """A text's place between 0 and 1, by its hash: the same wherever it stands, so never on both sides."""
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=7).digest(), "big") / 2**56
+def _pair_tokenizer(config: TrainConfig, corpus: PairCorpus, watch: Watch) -> Tokenizer:
+    def texts(*which: str) -> Iterator[str]:
+        for pair in islice(corpus.pairs("train", Dropped()), _FOR_TOKENIZER):
+            yield from (getattr(pair, side) for side in which)
+
+    if config.tokenizer.joint:
+        return _tokenizer(config, lambda: texts("source", "target"), "end", watch)
+    source, target = (_tokenizer(config, lambda side=side: texts(side), "end", watch) for side in ("source", "target"))  # type: ignore[misc]
+    return TwoTokenizers(source, target)
 
 
-def tokenizer_digest(tokenizer: Tokenizer) -> str:
-    found = hashlib.sha256()
-    with tempfile.TemporaryDirectory() as folder:
-        tokenizer.save(Path(folder))
-        for path in sorted(Path(folder).iterdir()):
-            found.update(path.name.encode() + path.read_bytes())
-    return found.hexdigest()
+def _translator(config: TrainConfig, tokenizer: Tokenizer) -> Model:
+    if config.model.start is not None:
+        model = load(config.model.start)
+        return Model(model.network.float(), tokenizer, model.usage, model.name, model.origin)
+    words = (tokenizer.vocabulary_size, tokenizer.vocabulary_size)
+    if isinstance(tokenizer, TwoTokenizers):
+        words = (tokenizer.source.vocabulary_size, tokenizer.target.vocabulary_size)
+    usage = _usage(tokenizer.special, "translate", config.data.max_tokens)
+    return Model(build(choices.network_config("translate", config.model, words), config.seed), tokenizer, usage)
 
 
-def _told(found: Encoded, what: str) -> str:
-    text = f"{len(found.sides['target']):,} pairs to {what}: {found.report['text']}"
-    if found.report["tokens"]:
-        text += f"; left out {found.report['tokens']:,} of more than data.max_tokens tokens"
-    return text
+def _usage(special: SpecialTokens, task: TaskName, max_length: int) -> Usage:
+    if special.end is None or special.pad is None:
+        raise ConfigError(
+            f"the tokenizer has no end or no pad token, which {task} needs; leave it out, and one is learnt"
+        )
+    start = special.start if special.start is not None else special.pad
+    never = tuple(i for i in (special.pad, special.unknown, special.start, special.mask) if i is not None)
+    beams = 5 if task == "translate" else 1
+    return Usage(start=start, end=(special.end,), pad=special.pad, never=never, beams=beams, max_length=max_length)
 
 
-def _tokenizer(config: TrainConfig, corpus: Corpus, watch: Watch) -> Tokenizer:
+# -------------------------------------------------------------------------------------------------------- complete
+
+
+def _language(config: TrainConfig, watch: Watch, kept: Model | None) -> Prepared:
+    corpus = TextCorpus(config.data)
+    n_lines = sum(1 for _ in corpus.lines("train")) if kept is None else 0
+    if kept is None:
+        config = choices.with_model(config, n_lines, watch.say)
+        tokenizer = _tokenizer(config, lambda: islice(corpus.lines("train"), _FOR_TOKENIZER), "none", watch)
+    else:
+        tokenizer = _tokenizer_of(kept)
+    train, valid = (corpus.encoded(which, tokenizer).sides["text"].ids for which in ("train", "valid"))
+    if len(train) < 2 or len(valid) < 2:
+        raise InputError(f"there are {len(train)} tokens to learn from and {len(valid)} to validate on; give more text")
+    watch.say(f"{len(train):,} tokens to learn from")
+    config = choices.with_steps(config, n_lines or len(train) // 10, len(train), watch.say)
+    task = Language(train, valid, config.data.max_tokens, smoothing=config.regularization.smoothing)
+    model = kept or _writer(config, tokenizer)
+    return Prepared(config, model, task, _facts(config, corpus.digests, len(task.lengths), f"{len(train):,} tokens"))
+
+
+def _writer(config: TrainConfig, tokenizer: Tokenizer) -> Model:
+    if config.model.start is not None:
+        model = load(config.model.start)
+        return Model(model.network.float(), tokenizer, model.usage, model.name, model.origin)
+    words = (tokenizer.vocabulary_size, tokenizer.vocabulary_size)
+    usage = _usage(tokenizer.special, "complete", config.data.max_tokens)
+    return Model(build(choices.network_config("complete", config.model, words), config.seed), tokenizer, usage)
+
+
+# -------------------------------------------------------------------------------------------------------- classify
+
+
+def _classification(config: TrainConfig, watch: Watch, kept: Model | None) -> Prepared:
+    corpus = PairCorpus(config.data, max_ratio=0.0)  # a class is always shorter than its text
+    n_texts = corpus.count() if kept is None else 0
+    if kept is None:
+        config = choices.with_model(config, n_texts, watch.say)
+        texts = (pair.source for pair in islice(corpus.pairs("train", Dropped()), _FOR_TOKENIZER))
+        tokenizer = _tokenizer(config, lambda: texts, "both", watch)
+        labels = tuple(sorted({pair.target for pair in corpus.pairs("train", Dropped())}))
+    else:
+        tokenizer, labels = _tokenizer_of(kept), kept.usage.labels
+    if not 2 <= len(labels) <= MOST_CLASSES:
+        raise InputError(f"there are {len(labels):,} classes; a classifier needs 2 to {MOST_CLASSES:,} of them")
+    numbers = {label: number for number, label in enumerate(labels)}
+
+    def number_of(texts: list[str]) -> list[list[int]]:
+        unknown = next((text for text in texts if text not in numbers), None)
+        if unknown is not None:
+            raise InputError(f"the class {unknown[:60]!r} is of a text to validate on, but of none to learn from")
+        return [[numbers[text]] for text in texts]
+
+    sides: dict[str, Encode] = {"source": tokenizer.ids_many, "target": number_of}
+    train, valid = (corpus.encoded(which, sides, tokenizer) for which in ("train", "valid"))
+    _check_some(train, valid, "source")
+    n = len(train.sides["source"])
+    watch.say(f"{n:,} texts of {len(labels)} classes to learn from: {_told(train)}")
+    config = choices.with_steps(config, n_texts or n, int(train.sides["source"].lengths.sum()), watch.say)
+    special = tokenizer.special
+    task = Classification(
+        train.sides["source"], train.sides["target"].ids.tolist(), valid.sides["source"],
+        valid.sides["target"].ids.tolist(), pad=special.pad or 0, smoothing=config.regularization.smoothing,
+    )  # fmt: skip
+    model = kept or _classifier(config, tokenizer, labels)
+    return Prepared(config, model, task, _facts(config, corpus.digests, n, _told(train)))
+
+
+def _classifier(config: TrainConfig, tokenizer: Tokenizer, labels: tuple[str, ...]) -> Model:
+    if config.model.start is not None:
+        model = load(config.model.start, head=Classifier(n_classes=len(labels), hidden="tanh", dropout=0.1))
+        usage = Usage(pad=model.usage.pad, labels=labels, max_tokens=model.usage.max_tokens)
+        return Model(model.network.float(), tokenizer, usage, model.name, model.origin)
+    words = (tokenizer.vocabulary_size, tokenizer.vocabulary_size)
+    network = build(choices.network_config("classify", config.model, words, len(labels)), config.seed)
+    return Model(network, tokenizer, Usage(pad=tokenizer.special.pad, labels=labels))
+
+
+# ---------------------------------------------------------------------------------------------------------- shared
+
+
+def _tokenizer_of(kept: Model) -> Tokenizer:
+    if kept.tokenizer is None:
+        raise InputError(f"{kept.name} has lost its tokenizer; start the run anew")
+    return kept.tokenizer
+
+
+def _tokenizer(config: TrainConfig, texts: Callable[[], Iterable[str]], frame: Frame, watch: Watch) -> Tokenizer:
     """Given, or learnt from the training texts."""
     given = config.tokenizer.start or config.model.start
     if given is not None:
@@ -178,31 +227,27 @@ def _tokenizer(config: TrainConfig, corpus: Corpus, watch: Watch) -> Tokenizer:
         if tokenizer is None:
             raise ConfigError(f"{given} has no tokenizer; leave tokenizer.start out, and one is learnt")
         return tokenizer
-    if not config.tokenizer.joint:
-        raise ConfigError("tokenizer.joint = false is not supported yet")
-    assert config.tokenizer.vocabulary is not None
-
-    def texts() -> Iterator[str]:
-        for pair in islice(corpus.pairs("train", Dropped()), _FOR_TOKENIZER):
-            yield pair.source
-            yield pair.target
-
     chosen = config.tokenizer
+    assert chosen.vocabulary is not None
     watch.say(f"learning a vocabulary ({chosen.kind}, at most {chosen.vocabulary:,} tokens)")
-    return train_tokenizer(texts(), chosen.kind, config.tokenizer.vocabulary, lowercase=chosen.lowercase, start=False)
+    return train_tokenizer(texts(), chosen.kind, chosen.vocabulary, lowercase=chosen.lowercase, frame=frame)
 
 
-def _model(config: TrainConfig, tokenizer: Tokenizer) -> Model:
-    if config.model.start is not None:
-        model = load(config.model.start)
-        return Model(model.network.float(), tokenizer, model.usage, model.name, model.origin)
-    words = tokenizer.vocabulary_size
-    special = tokenizer.special
-    if special.end is None or special.pad is None:
-        raise ConfigError("the tokenizer has no end or no pad token, which a translator needs; leave it out")
-    start = special.start if special.start is not None else special.pad
-    never = tuple(i for i in (special.pad, special.unknown, special.start, special.mask) if i is not None)
-    usage = Usage(
-        start=start, end=(special.end,), pad=special.pad, never=never, beams=5, max_length=config.data.max_tokens
-    )  # fmt: skip
-    return Model(build(choices.network_config(config.model, words, words), config.seed), tokenizer, usage, "model")
+def _told(found: Encoded) -> str:
+    text = str(found.report["text"])
+    if found.report["tokens"]:
+        text += f"; left out {found.report['tokens']:,} of more than data.max_tokens tokens"
+    return text
+
+
+def _check_some(train: Encoded, valid: Encoded, side: str) -> None:
+    for found, what in ((train, "learn from"), (valid, "validate on")):
+        if not len(found.sides[side]):
+            raise InputError(f"no example is left to {what}: {_told(found)}")
+
+
+_PREPARE: dict[TaskName, Callable[[TrainConfig, Watch, Model | None], Prepared]] = {
+    "translate": _translation,
+    "complete": _language,
+    "classify": _classification,
+}

@@ -18,8 +18,8 @@ from torch import Tensor
 from cutaway.parts.dropout import drawn_from
 from cutaway.training.loss import Loss
 
-Compute = Callable[[int], Loss]
-"""Number of a share -> its loss, sums over its tokens."""
+Compute = Callable[[int, torch.Generator], Loss]
+"""Number of a share, and what to draw from -> its loss, sums over its tokens."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,9 @@ def one_by_one(shares: Sequence[int], compute: Compute, random: Randomness, n_to
     """Adds each share's gradients to `weight.grad`, divided by the step's tokens."""
     sums = Sums(0.0, 0.0, 0)
     for share in shares:
-        with drawn_from(random(share)):
-            loss = compute(share)
+        generator = random(share)
+        with drawn_from(generator):
+            loss = compute(share, generator)
         (loss.total / n_tokens).backward()  # type: ignore[no-untyped-call]
         sums += Sums(float(loss.total.detach()), loss.nll, loss.n)
     return sums
@@ -73,8 +74,9 @@ class Cores:
         def work(share: int) -> tuple[tuple[Tensor | None, ...], Sums]:
             with ExitStack() as stack:
                 stack.enter_context(self.surroundings())
-                stack.enter_context(drawn_from(random(share)))
-                loss = compute(share)
+                generator = random(share)
+                stack.enter_context(drawn_from(generator))
+                loss = compute(share, generator)
                 found = torch.autograd.grad(loss.total / n_tokens, weights, allow_unused=True)
             return found, Sums(float(loss.total.detach()), loss.nll, loss.n)
 

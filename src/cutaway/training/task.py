@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import torch
 from torch import Tensor
 
 from cutaway.models.network import Network
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
 Scores = dict[str, float]
 """Name of a metric -> its value."""
-LOWER_IS_BETTER = ("loss",)
+LOWER_IS_BETTER = ("loss", "perplexity")
 
 
 def better(metric: str, new: float, old: float) -> bool:
@@ -30,8 +31,8 @@ class Task(ABC):
     """Tokens of each training example: [n], or [n, sides]; the last side is the one that is learnt."""
 
     @abstractmethod
-    def batch(self, rows: Tensor) -> Any:
-        """Some training examples as tensors."""
+    def batch(self, rows: Tensor, generator: torch.Generator | None = None) -> Any:
+        """Some training examples as tensors; what is left to chance is drawn from `generator`."""
 
     def n_tokens(self, rows: Tensor) -> int:
         """How many tokens (or classes) of these examples are learnt."""

@@ -1,6 +1,7 @@
 """Learning to translate: pairs of texts, by any model that has an encoder and a decoder."""
 
-from collections.abc import Sequence
+import random
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -55,21 +56,32 @@ class Translation(Task):
         pad: int,
         smoothing: float = 0.0,
         agreement: float = 0.0,
+        cut_anew: Callable[[Sequence[int], random.Random], list[int]] | None = None,
         beams: int = 1,
     ) -> None:
-        """`start` is what the decoder reads before it has said anything; `valid_texts` are what `valid` encodes."""
+        """`start` is what the decoder reads before it has said anything; `valid_texts` are what `valid` encodes.
+
+        `cut_anew` (BPE-dropout): the ids of a source to others of the same text."""
         self.train, self.valid, self.valid_texts = train, valid, valid_texts
+        self.cut_anew = cut_anew
         self.start, self.pad, self.beams = start, pad, beams
         self.smoothing, self.agreement = smoothing, agreement
         self.lengths = train.lengths
         self._signatures: dict[str, str] = {}
 
-    def batch(self, rows: Tensor) -> PairBatch:
-        return self._batch(self.train, rows.tolist())
+    def batch(self, rows: Tensor, generator: torch.Generator | None = None) -> PairBatch:
+        chosen = rows.tolist()
+        if self.cut_anew is None:
+            return self._batch(self.train, chosen)
+        chance = random.Random(int(torch.empty((), dtype=torch.int64).random_(generator=generator)))
+        source = Texts.of([self.cut_anew(self.train.source[row].tolist(), chance) for row in chosen])
+        return self._batch(self.train, chosen, source)
 
-    def _batch(self, pairs: Pairs, rows: list[int]) -> PairBatch:
-        source, labels = pairs.source.padded(rows, self.pad), pairs.target.padded(rows, IGNORED)
-        mask = torch.arange(source.shape[1]) < pairs.source.lengths[rows].unsqueeze(1)
+    def _batch(self, pairs: Pairs, rows: list[int], cut: Texts | None = None) -> PairBatch:
+        """`cut`: the sources of these rows, cut otherwise."""
+        texts, places = (pairs.source, rows) if cut is None else (cut, list(range(len(rows))))
+        source, labels = texts.padded(places, self.pad), pairs.target.padded(rows, IGNORED)
+        mask = torch.arange(source.shape[1]) < texts.lengths[places].unsqueeze(1)
         said = labels[:, :-1].masked_fill(labels[:, :-1] == IGNORED, self.pad)
         tokens = torch.cat((torch.full_like(labels[:, :1], self.start), said), dim=1)
         return PairBatch(source, mask, tokens, labels)

@@ -1,0 +1,130 @@
+"""The data of a run, as it is read, cleaned, divided and encoded."""
+
+import hashlib
+import json
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from cutaway import schema
+from cutaway.data.clean import Dropped, Rules, clean, joined
+from cutaway.data.encoded import Encode, Encoded, encoded
+from cutaway.data.files import file_digest, lines
+from cutaway.data.pairs import Pair, PairSpec, digest, read_pairs
+from cutaway.errors import InputError
+from cutaway.text.lines import text_of
+from cutaway.text.tokenizer import Tokenizer
+from cutaway.training.config import Data
+
+_ANY = 2**31 - 1
+
+
+class PairCorpus:
+    """Pairs to learn, and pairs to validate on, given or held out."""
+
+    def __init__(self, data: Data, max_ratio: float) -> None:
+        self.data = data
+        self.rules = Rules(max_ratio=max_ratio, duplicates=not data.duplicates)
+        self.spec = PairSpec(source=data.source, target=data.target, pairs=data.pairs, columns=data.columns)
+        self.valid_spec: PairSpec | None = None
+        if data.valid_source or data.valid_target or data.valid_pairs:
+            self.valid_spec = PairSpec(
+                source=data.valid_source, target=data.valid_target, pairs=data.valid_pairs, columns=data.columns
+            )
+        self.digests = {"train": digest(self.spec)}
+        if self.valid_spec is not None:
+            self.digests["valid"] = digest(self.valid_spec)
+        self._n: int | None = None
+
+    def count(self) -> int:
+        """Pairs that keep the rules, held-out ones included."""
+        if self._n is None:
+            self._n = sum(1 for _ in clean(read_pairs(self.spec), self.rules, Dropped()))
+            if not self._n:
+                raise InputError("the data holds no pair that can be learnt from")
+        return self._n
+
+    def pairs(self, which: str, dropped: Dropped) -> Iterator[Pair]:
+        """Of "train" or "valid"."""
+        return joined(self._divided(which, dropped), self.data.joined)
+
+    def _divided(self, which: str, dropped: Dropped) -> Iterator[Pair]:
+        if which == "valid" and self.valid_spec is not None:
+            yield from clean(read_pairs(self.valid_spec), self.rules, dropped)
+            return
+        share = 0.0
+        if self.valid_spec is None:
+            n = self.count()
+            share = min(self.data.held_out, n / 10) / n
+        for pair in clean(read_pairs(self.spec), self.rules, dropped):
+            if self.valid_spec is not None or (_place(pair.source) < share) == (which == "valid"):
+                yield pair
+
+    def encoded(self, which: str, sides: dict[str, Encode], tokenizer: Tokenizer) -> Encoded:
+        """`sides`: how each of source and target becomes ids."""
+
+        def read(report: dict[str, Any]) -> Iterator[tuple[str, str]]:
+            dropped = Dropped()
+            for pair in self.pairs(which, dropped):
+                yield pair.source, pair.target
+            report |= {"text": str(dropped), "read": dropped.n_read, "dropped": dropped.counts}
+
+        held = "" if self.valid_spec is not None else f"{self.data.held_out} held out"
+        rules = json.dumps([schema.to_json(self.rules), self.data.joined])
+        made_of = [which, held, json.dumps(self.digests), rules, tokenizer_digest(tokenizer)]
+        return encoded(sides, made_of, read, self.data.max_tokens)
+
+
+class TextCorpus:
+    """Running text to learn, and some to validate on, given or the last tenth of the lines."""
+
+    def __init__(self, data: Data) -> None:
+        if not data.text:
+            raise InputError("there is no text to learn from: give --text (one file or several)")
+        self.data = data
+        self.digests = {"train": _digest(data.text)}
+        if data.valid_text:
+            self.digests["valid"] = _digest(data.valid_text)
+
+    def lines(self, which: str) -> Iterator[str]:
+        """With their ends: they are part of a running text."""
+        files = self.data.valid_text if which == "valid" and self.data.valid_text else self.data.text
+        if self.data.valid_text:
+            yield from _lines(files)
+            return
+        first = sum(1 for _ in _lines(files)) * 9 // 10
+        for number, line in enumerate(_lines(files)):
+            if (number >= first) == (which == "valid"):
+                yield line
+
+    def encoded(self, which: str, tokenizer: Tokenizer) -> Encoded:
+        def read(_: dict[str, Any]) -> Iterator[tuple[str]]:
+            return ((line,) for line in self.lines(which))
+
+        made_of = [which, json.dumps(self.digests), tokenizer_digest(tokenizer)]
+        return encoded({"text": lambda texts: tokenizer.ids_many(texts, special=False)}, made_of, read, _ANY)
+
+
+def _lines(files: tuple[str, ...]) -> Iterator[str]:
+    for file in files:
+        for number, line in enumerate(lines(file), start=1):
+            yield text_of(line, number, file) + "\n"
+
+
+def _digest(files: tuple[str, ...]) -> str:
+    return hashlib.sha256(b"".join(file_digest(file) for file in files)).hexdigest()
+
+
+def _place(text: str) -> float:
+    """A text's place between 0 and 1, by its hash: the same wherever it stands, so never on both sides."""
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=7).digest(), "big") / 2**56
+
+
+def tokenizer_digest(tokenizer: Tokenizer) -> str:
+    found = hashlib.sha256()
+    with tempfile.TemporaryDirectory() as folder:
+        tokenizer.save(Path(folder))
+        for path in sorted(Path(folder).iterdir()):
+            found.update(path.name.encode() + path.read_bytes())
+    return found.hexdigest()
