@@ -22,6 +22,8 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
+import torch
+
 import cutaway
 from bench.harness import stop_on_signals
 from bench.report import Table, machine_facts
@@ -75,6 +77,7 @@ def _command(command: list[str], log: str) -> None:
     file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     for number in (1, 2):
         os.dup2(file, number)
+    torch.set_num_threads(1)  # many of these are killed, so they should be quick on a busy machine, too
     sys.argv = ["cutaway", *command]
     cli.main()
 

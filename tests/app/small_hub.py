@@ -1,6 +1,7 @@
 """The models that the documentation names, tiny and on this disk: a cache of the hub as huggingface_hub lays it out."""
 
 import json
+from contextlib import chdir
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ from cutaway.models.config import (
 )
 from cutaway.models.usage import Usage
 from cutaway.text.train import train_tokenizer
+from cutaway.training.config import Data, ModelChoice, ScheduleChoice, TrainConfig, Validation
+from cutaway.training.run import train
 from tests.families import shrunk
 
 TEXTS = ["The cat sat on the mat.", "Le chat est assis sur le tapis.", "A dog ate the cat's hat."] * 3
@@ -105,8 +108,24 @@ def furnish(folder: Path) -> None:
     write_files(folder)
 
 
+def trained(out: Path) -> None:
+    """A run that was stopped after one step of two, so that there is something to go on with."""
+    data = Data(source=("train.en",), target=("train.fr",))
+    short, often = ScheduleChoice(steps=2), Validation(every=1)
+    config = TrainConfig(data=data, model=ModelChoice(n_blocks=1), schedule=short, validation=often)
+    with chdir(out.parent):
+        train(config, out, stop=lambda: "SIGINT")
+
+
 def write_files(folder: Path) -> None:
     """What the pages read."""
     for name in ("lines.txt", "english.txt"):
         (folder / name).write_text("".join(f"{text}\n" for text in TEXTS[:3]), encoding="utf-8")
+    for name in ("train.en", "train.fr"):
+        words = ("the cat sat on a mat" if name == "train.en" else "le chat était sur un tapis").split()
+        lines = [" ".join(words[i // 6**j % 6] for j in range(4)) for i in range(60)]
+        (folder / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    (folder / "pairs.tsv").write_text("".join(f"a cat {i}\tun chat {i}\n" for i in range(60)), encoding="utf-8")
+    (folder / "labels.tsv").write_text("".join(f"cats {i} are good\t{i % 2}\n" for i in range(60)), encoding="utf-8")
+    (folder / "run.toml").write_text('[data]\nsource = "train.en"\ntarget = "train.fr"\n', encoding="utf-8")
     Image.new("RGB", (20, 30), (200, 100, 50)).save(folder / "photo.png")

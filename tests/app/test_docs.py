@@ -3,6 +3,7 @@
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 
 from bench.parity import CASES
 from docs import families
-from tests.app.small_hub import furnish, lay_out, write_files
+from tests.app.small_hub import furnish, lay_out, trained, write_files
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -56,10 +57,24 @@ def test_there_are_commands_to_try() -> None:
     assert "cutaway notes 6" in commands()
 
 
+@pytest.fixture(scope="session")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("run")
+    write_files(folder)
+    trained(folder / "my-translator")
+    return folder / "my-translator"
+
+
 @pytest.mark.parametrize("command", commands())
-def test_command_on_the_page_works(command: str, cache: Path, tmp_path: Path) -> None:
+def test_command_on_the_page_works(command: str, cache: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     furnish(tmp_path)
+    if "my-translator" in command and "--out my-translator" not in command:
+        shutil.copytree(request.getfixturevalue("run"), tmp_path / "my-translator")
     first, _, last = command.rpartition("| cutaway ")
+    if "--write-config" in command:
+        (tmp_path / "run.toml").unlink()
+    elif command.startswith("cutaway train"):
+        command += " --steps 2 --set batches.tokens=256 --set validation.every=1"  # two steps show that it runs
     typed = "Hello.\n" if command.startswith("cutaway chat") else ""
     if first:  # cat english.txt | cutaway translate …
         typed, command = (tmp_path / first.split()[1]).read_text(encoding="utf-8"), f"cutaway {last}"
@@ -86,7 +101,7 @@ def test_the_tree_of_the_readme_is_the_tree() -> None:
             listed.add(str(path))
         if name.endswith("/"):
             folders = [*folders[:depth], name]
-    for folder in ("parts", "models", "checkpoints", "text", "seeing"):
+    for folder in ("parts", "models", "checkpoints", "text", "data", "seeing", "training"):
         for file in (ROOT / "src/cutaway" / folder).glob("*.py"):
             if file.name != "__init__.py":
                 assert str(file.relative_to(ROOT)) in listed, f"{file.name} is not in README's architecture section"

@@ -51,8 +51,8 @@ def computed(model: Network, of: Translation, shares: list[Tensor], cores: int =
     n_tokens = sum(of.n_tokens(rows) for rows in shares)
     random = randomness(seed=1, step=5)
 
-    def compute(share: int) -> Loss:
-        return of.loss(model, of.batch(shares[share]))
+    def compute(share: int, generator: torch.Generator) -> Loss:
+        return of.loss(model, of.batch(shares[share], generator))
 
     for weight in weights.values():
         weight.grad = None
@@ -112,7 +112,7 @@ def test_the_mean_of_the_shares_means_would_be_wrong() -> None:
 
 
 def test_an_error_in_a_thread_is_heard() -> None:
-    def compute(share: int) -> Loss:
+    def compute(share: int, _: torch.Generator) -> Loss:
         raise RuntimeError(f"share {share} failed")
 
     pool = Cores(2, nullcontext)

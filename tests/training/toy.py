@@ -107,7 +107,7 @@ class Command:
         self.process: BaseProcess = context.Process(target=_command, args=(command, str(log), file_limit))
         self.process.start()
 
-    def wait(self, seconds: float = 120.0) -> Done:
+    def wait(self, seconds: float = 600.0) -> Done:
         self.process.join(seconds)
         assert self.process.exitcode is not None, f"still running after {seconds} s: {self.read('.err')}"
         return Done(self.process.exitcode, self.read(".out"), self.read(".err"))
@@ -116,7 +116,7 @@ class Command:
         path = self.log.with_suffix(suffix)
         return path.read_text() if path.is_file() else ""
 
-    def wait_until(self, happened: Callable[[], bool], seconds: float = 60.0) -> bool:
+    def wait_until(self, happened: Callable[[], bool], seconds: float = 300.0) -> bool:
         """Whether something happened before the command ended."""
         end = time.monotonic() + seconds
         while not happened():

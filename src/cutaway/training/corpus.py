@@ -4,6 +4,7 @@ import hashlib
 import json
 import tempfile
 from collections.abc import Iterator
+from heapq import nsmallest
 from pathlib import Path
 from typing import Any
 
@@ -35,15 +36,26 @@ class PairCorpus:
         self.digests = {"train": digest(self.spec)}
         if self.valid_spec is not None:
             self.digests["valid"] = digest(self.valid_spec)
-        self._n: int | None = None
+        self._counted: tuple[int, float] | None = None
 
     def count(self) -> int:
         """Pairs that keep the rules, held-out ones included."""
-        if self._n is None:
-            self._n = sum(1 for _ in clean(read_pairs(self.spec), self.rules, Dropped()))
-            if not self._n:
+        return self._count()[0]
+
+    def _count(self) -> tuple[int, float]:
+        """How many there are, and the place below which a source is held out."""
+        if self._counted is None:
+            n, first = 0, set[float]()
+            for pair in clean(read_pairs(self.spec), self.rules, Dropped()):
+                n += 1
+                first.add(_place(pair.source))
+                if len(first) > 2 * self.data.held_out + 1000:
+                    first = set(nsmallest(self.data.held_out, first))
+            if not n:
                 raise InputError("the data holds no pair that can be learnt from")
-        return self._n
+            held_out = nsmallest(max(1, min(self.data.held_out, n // 10)), first)
+            self._counted = n, held_out[-1]
+        return self._counted
 
     def pairs(self, which: str, dropped: Dropped) -> Iterator[Pair]:
         """Of "train" or "valid"."""
@@ -53,12 +65,9 @@ class PairCorpus:
         if which == "valid" and self.valid_spec is not None:
             yield from clean(read_pairs(self.valid_spec), self.rules, dropped)
             return
-        share = 0.0
-        if self.valid_spec is None:
-            n = self.count()
-            share = min(self.data.held_out, n / 10) / n
+        last = self._count()[1] if self.valid_spec is None else -1.0
         for pair in clean(read_pairs(self.spec), self.rules, dropped):
-            if self.valid_spec is not None or (_place(pair.source) < share) == (which == "valid"):
+            if (_place(pair.source) <= last) == (which == "valid"):
                 yield pair
 
     def encoded(self, which: str, sides: dict[str, Encode], tokenizer: Tokenizer) -> Encoded:
