@@ -50,13 +50,29 @@ def load(
     return Model(checkpoint.load(dtype), tokenizer, usage, str(name), origin, checkpoint.report, folder)
 
 
+SHIPPED = Path(__file__).parent / "shipped"
+"""Models that come with cutaway, a folder each."""
+
+
 def locate(name: str | Path, *, revision: str | None = None, offline: bool = False) -> Path:
-    """Where the files of a model are, after fetching them if they are not here."""
+    """Where the files of a model are, after fetching them if they are not here.
+
+    A folder of the user's goes before a model of the same name that comes with cutaway.
+    """
     try:
         path = Path(name).expanduser()
     except (RuntimeError, TypeError) as error:
         raise CheckpointError(f"{str(name)[:200]!r} is no name of a model: {error}") from None
-    return path if path.exists() else fetch(str(name), revision=revision, offline=offline)
+    if path.exists():
+        return path
+    if str(name) in shipped():
+        return SHIPPED / str(name)
+    return fetch(str(name), revision=revision, offline=offline)
+
+
+def shipped() -> list[str]:
+    """The names of the models that come with cutaway."""
+    return sorted(folder.name for folder in SHIPPED.glob("*") if (folder / "config.json").is_file())
 
 
 def check_tokenizer(folder: Path, tokenizer: Tokenizer | None, config: Config) -> None:

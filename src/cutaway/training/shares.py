@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 import torch
@@ -60,6 +61,12 @@ def one_by_one(shares: Sequence[int], compute: Compute, random: Randomness, n_to
     return sums
 
 
+def _add(weights: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> None:
+    for weight, gradient in zip(weights, gradients, strict=True):
+        if gradient is not None:
+            weight.grad = gradient if weight.grad is None else weight.grad.add_(gradient)
+
+
 class Cores:
     """The same, with a thread for each core, each with its own share."""
 
@@ -82,9 +89,7 @@ class Cores:
 
         sums = Sums(0.0, 0.0, 0)
         for gradients, seen in self._in_order(work, shares):
-            for weight, gradient in zip(weights, gradients, strict=True):
-                if gradient is not None:
-                    weight.grad = gradient if weight.grad is None else weight.grad.add_(gradient)
+            self.do([partial(_add, weights, gradients)])
             sums += seen
         return sums
 
