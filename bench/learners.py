@@ -32,7 +32,7 @@ from torch.nn import functional as F
 from bench import harness
 from bench.data import IGNORED, Batch
 from bench.harness import Work
-from bench.lessons import END, PAD, START, Lesson, shares_of
+from bench.lessons import END, PAD, START, Lesson, padded, shares_of
 from bench.peers import build_peer
 from cutaway import machine
 from cutaway.data.encoded import Texts
@@ -284,49 +284,61 @@ def nanogpt(lesson: Lesson, ours: bool) -> Work:
 
 
 class Turns:
-    """A training that runs in a thread of its own, one step each time it is asked for one."""
+    """A training that runs in a thread of its own, one step each time it is asked for one.
 
-    def __init__(self, train: Callable[[], object]) -> None:
-        self._train, self._error = train, list[BaseException]()
+    All of it runs there, from the first weights: two threads that both had OpenMP threads of their own would be more
+    than there are cores, and then these sleep where they otherwise spin.
+    """
+
+    model: nn.Module
+
+    def __init__(self, train: Callable[["Turns"], object]) -> None:
+        """`train` sets `model`, then pauses before the first step and after each."""
+        self._error: BaseException | None = None
         self._go, self._done = threading.Semaphore(0), threading.Semaphore(0)
-        self._thread: threading.Thread | None = None
+        threading.Thread(target=self._run, args=(train,), daemon=True).start()
+        self.step()
 
     def pause(self) -> None:
-        """Called by the training, whenever a step is done."""
+        """Called by the training."""
         self._done.release()
         self._go.acquire()
 
     def step(self) -> None:
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, daemon=True)
-            self._thread.start()
-        else:
-            self._go.release()
+        self._go.release()
         self._done.acquire()
-        if self._error:
-            raise self._error[0]
+        if self._error is not None:
+            raise self._error
 
-    def _run(self) -> None:
-        torch.set_num_threads(harness.cores())
+    def _run(self, train: Callable[["Turns"], object]) -> None:
+        self._go.acquire()
         try:
-            self._train()
-            raise RuntimeError("the trainer has stopped")
-        except BaseException as error:
-            self._error.append(error)
-            self._done.release()
+            train(self)
+            self._error = RuntimeError("the trainer has stopped")
+        except Exception as error:
+            self._error = error
+        self._done.release()
 
 
 def seq2seq_trainer(lesson: Lesson) -> Work:
     """Seq2SeqTrainer.train() with its defaults; its dataset's examples are whole steps, which the collator pads."""
     needs("accelerate")
+    turns = Turns(partial(_train, lesson))
+    found = work(lesson, turns.model, [turns.step for _ in lesson.steps], lambda: None)
+    for _ in lesson.steps[1:]:  # to the end of what the set-up began
+        turns.step()
+    return found
+
+
+def _train(lesson: Lesson, turns: Turns) -> None:
     import transformers as hf
 
     begin(ours=False)
     hf.logging.set_verbosity_error()
-    model, _ = build_peer(lesson.config, "hugging face", our_settings=False)
+    turns.model, _ = build_peer(lesson.config, "hugging face", our_settings=False)
 
     def collate(steps: Sequence[Sequence[Any]]) -> dict[str, Tensor]:
-        batch = Lesson(lesson.config, steps=steps).batches[0]
+        (batch,) = (padded(pairs) for pairs in steps)
         assert batch.source is not None
         assert batch.source_mask is not None
         mask = batch.source_mask.long()
@@ -335,6 +347,9 @@ def seq2seq_trainer(lesson: Lesson) -> Work:
         }  # fmt: skip
 
     class Pausing(hf.TrainerCallback):
+        def on_train_begin(self, *_: Any, **__: Any) -> None:
+            turns.pause()
+
         def on_step_end(self, *_: Any, **__: Any) -> None:
             turns.pause()
 
@@ -344,14 +359,10 @@ def seq2seq_trainer(lesson: Lesson) -> Work:
         label_smoothing_factor=lesson.smoothing, logging_strategy="no", save_strategy="no", report_to="none",
         disable_tqdm=True, remove_unused_columns=False,
     )  # fmt: skip
-    trainer = hf.Seq2SeqTrainer(
-        model, arguments, train_dataset=list(lesson.steps), data_collator=collate, callbacks=[Pausing()]
-    )
-    turns = Turns(trainer.train)
-    found = work(lesson, model, [turns.step for _ in lesson.steps], lambda: None)
-    for _ in lesson.steps[1:]:  # to the end of what the set-up began
-        turns.step()
-    return found
+    steps = list(lesson.steps)
+    hf.Seq2SeqTrainer(
+        turns.model, arguments, train_dataset=steps, data_collator=collate, callbacks=[Pausing()]
+    ).train()  # fmt: skip
 
 
 # JoeyNMT

@@ -9,7 +9,7 @@ GPT-2 drops nothing, as nanoGPT has it. What else differs is in bench/learners.p
 The peers: Hugging Face's Seq2SeqTrainer and a plain loop over its Marian or GPT-2, nn.Transformer, JoeyNMT 2.3.0, eole
 0.6.4 (OpenNMT-py's successor), nanoGPT's way of training. As shipped, and with our settings. `make .venv/.installed-peers`
 installs JoeyNMT and eole without what they ask for but do not need here: JoeyNMT wants an old protobuf, eole a web server.
-OpenNMT-py itself asks for torch < 2.3, but for a version 3.0.0 that does not say so, and was given up for eole.
+OpenNMT-py is not here: beside this torch pip finds its version 3.0.0 only, and it has been given up for eole.
 
 --startup times something else: `cutaway train`, from the shell to the end of its first step, with a cache that has
 nothing (the kernels are compiled, the texts encoded) and with the one that this left behind.
