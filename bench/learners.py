@@ -10,8 +10,8 @@ What differs on purpose:
 - The peers' batches are whole steps. cutaway computes a step as shares, one on each core.
 - JoeyNMT and eole normalise (and clip, and count right words) as they do; eole is a pre-norm Transformer, so it has two
   norms more. JoeyNMT and nn.Transformer drop more than the preset does: that is switched off on their modules.
-- Our settings, for peers: the allocator (`machine.keep_freed_memory`), torch's fused Adam, attention written out in Marian.
-  eole takes the allocator alone: it builds its optimiser itself.
+- Our settings, for peers: the allocator (`machine.keep_freed_memory`), torch's fused Adam, attention written out in
+  Marian. eole takes the allocator alone: it builds its optimiser itself.
 """
 
 import logging
@@ -483,8 +483,8 @@ def eole(lesson: Lesson, ours: bool) -> Work:
             "embeddings": {"word_vec_size": stack.d_model, "position_encoding_type": "SinusoidalInterleaved"},
         },
         training={
-            "world_size": 0, "gpu_ranks": [], "dropout": [stack.dropout], "attention_dropout": [stack.attention_dropout],
-            "optim": "adamw", "learning_rate": RATE, "max_grad_norm": CLIP, "normalization": "tokens",
+            "world_size": 0, "gpu_ranks": [], "dropout": [stack.dropout],
+            "attention_dropout": [stack.attention_dropout], "optim": "adamw", "learning_rate": RATE, "max_grad_norm": CLIP, "normalization": "tokens",
             "label_smoothing": lesson.smoothing, "compute_dtype": "bf16" if bf16 else "fp32", "use_amp": bf16,
             "param_init_method": "xavier_uniform",
         },
@@ -520,8 +520,8 @@ def eole(lesson: Lesson, ours: bool) -> Work:
 
 
 def products(lesson: Lesson) -> Work:
-    """Matrix products alone, outputs allocated beforehand: a feed-forward layer's and the vocabulary's, in the proportion
-    that they have in the model's FLOPs. Its unit is a FLOP."""
+    """Matrix products alone, outputs allocated beforehand: a feed-forward layer's and the vocabulary's, in the
+    proportion that they have in the model's FLOPs. Its unit is a FLOP."""
     begin(ours=True)
     stack, n = lesson.config.last, max(lesson.n_tokens)
     V, D = stack.vocabulary or 0, stack.d_model

@@ -6,6 +6,7 @@ cutaway's tokenizers: <pad>, <unk>, <s>, </s>, <mask>.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -80,8 +81,8 @@ def made_up(vocabulary: int, n_tokens: int) -> list[list[Pair]]:
 
 
 def from_files(source: Path, target: Path, vocabulary: int, n_tokens: int, n_batches: int) -> list[list[Pair]]:
-    """Batches of like length, as `cutaway train` makes them, from the shortest to the longest: the middle ones of as many
-    parts of all. The vocabulary is learnt from the files; a small corpus may give fewer words."""
+    """Batches of like length, as `cutaway train` makes them, from the shortest to the longest: the middle ones of as
+    many parts of all. The vocabulary is learnt from the files; a small corpus may give fewer words."""
     pairs = list(read_pairs(PairSpec(source=(str(source),), target=(str(target),))))
     texts = [[pair.source for pair in pairs], [pair.target for pair in pairs]]
     tokenizer = train_tokenizer((text for side in texts for text in side), "bpe", vocabulary, start=False)
@@ -101,14 +102,14 @@ def text(vocabulary: int, n_rows: int, length: int) -> list[list[list[int]]]:
 
 
 def shares_of(steps: Sequence[Sequence[Any]], n: int) -> list[list[list[int]]]:
-    """The rows of each step's shares, all steps' rows counted on: of a step's batch share 1 stays with it, share 2 goes to
-    the next step, share 3 to the one after. So shares of one step differ in length, as in `cutaway train`, and all
+    """The rows of each step's shares, all steps' rows counted on: of a step's batch share 1 stays with it, share 2 goes
+    to the next step, share 3 to the one after. So shares of one step differ in length, as in `cutaway train`, and all
     steps together hold what they hold."""
     shares: list[list[list[int]]] = []
     first = 0
     for step in steps:
         rows = list(range(first, first + len(step)))
         cuts = [len(rows) * i // n for i in range(n + 1)]
-        shares.append([rows[a:b] for a, b in zip(cuts, cuts[1:], strict=False)])
+        shares.append([rows[a:b] for a, b in pairwise(cuts)])
         first += len(step)
     return [[shares[(number - i) % len(shares)][i] for i in range(n)] for number in range(len(shares))]

@@ -7,8 +7,8 @@ machine is fast in it (--precision asks for it elsewhere). Label smoothing is of
 GPT-2 drops nothing, as nanoGPT has it. What else differs is in bench/learners.py.
 
 The peers: Hugging Face's Seq2SeqTrainer and a plain loop over its Marian or GPT-2, nn.Transformer, JoeyNMT 2.3.0, eole
-0.6.4 (OpenNMT-py's successor), nanoGPT's way of training. As shipped, and with our settings. `make .venv/.installed-peers`
-installs JoeyNMT and eole without what they ask for but do not need here: JoeyNMT wants an old protobuf, eole a web server.
+0.6.4 (OpenNMT-py's successor), nanoGPT's way of training. As shipped, and with our settings. JoeyNMT asks for an old
+protobuf, eole for a web server, which neither needs here: `make .venv/.installed-peers` installs them without.
 OpenNMT-py is not here: beside this torch pip finds its version 3.0.0 only, and it has been given up for eole.
 
 --startup times something else: `cutaway train`, from the shell to the end of its first step, with a cache that has
