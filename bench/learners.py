@@ -484,7 +484,8 @@ def eole(lesson: Lesson, ours: bool) -> Work:
         },
         training={
             "world_size": 0, "gpu_ranks": [], "dropout": [stack.dropout],
-            "attention_dropout": [stack.attention_dropout], "optim": "adamw", "learning_rate": RATE, "max_grad_norm": CLIP, "normalization": "tokens",
+            "attention_dropout": [stack.attention_dropout], "optim": "adamw", "learning_rate": RATE,
+            "max_grad_norm": CLIP, "normalization": "tokens",
             "label_smoothing": lesson.smoothing, "compute_dtype": "bf16" if bf16 else "fp32", "use_amp": bf16,
             "param_init_method": "xavier_uniform",
         },

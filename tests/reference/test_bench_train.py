@@ -56,8 +56,8 @@ def test_shares_hold_every_row_once() -> None:
 
 
 def test_batches_of_files(tmp_path: Path) -> None:
-    lines = [" ".join(["word"] * (1 + i % 7)) for i in range(60)]
-    for name in ("source", "target"):
+    for name, word in (("source", "word"), ("target", "Wort")):
+        lines = [" ".join([word] * (1 + i % 7)) for i in range(60)]
         (tmp_path / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
     steps = lessons.from_files(tmp_path / "source", tmp_path / "target", 300, 64, 3)
     assert len(steps) == 3
