@@ -158,12 +158,13 @@ def first_step(options: argparse.Namespace, cache: Path) -> tuple[float, float]:
         command, stderr=subprocess.PIPE, text=True, env=os.environ | {"CUTAWAY_CACHE": str(cache)}
     ) as process:
         assert process.stderr is not None
-        for line in process.stderr:
-            word, said = word or time.perf_counter() - began, line.strip()
-            if line.startswith("step 1 "):
-                took = time.perf_counter() - began
-                process.kill()
-                return word, took
+        try:
+            for line in process.stderr:
+                word, said = word or time.perf_counter() - began, line.strip()
+                if line.startswith("step 1 "):
+                    return word, time.perf_counter() - began
+        finally:
+            process.kill()
     raise SystemExit(f"cutaway train made no step, but said: {said}")
 
 
