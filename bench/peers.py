@@ -20,18 +20,18 @@ from torch import Tensor, nn
 from bench.data import PAD, Batch
 from cutaway import machine
 from cutaway.models.build import build
-from cutaway.models.config import StackConfig, TransformerConfig
-from cutaway.models.presets import preset
+from cutaway.models.config import Config, StackConfig, TransformerConfig
+from cutaway.models.presets import resolve
 from cutaway.parts.positions import sinusoidal
 
 Logits = Callable[[Batch], Tensor]
 """batch -> logits [B, T, V]"""
 
 
-def cutaway_model(name: str) -> tuple[nn.Module, Logits]:
+def cutaway_model(name: Config | str) -> tuple[nn.Module, Logits]:
     """cutaway as it is meant to be used."""
     machine.keep_freed_memory()
-    network = build(preset(name))
+    network = build(resolve(name))
 
     def logits(batch: Batch) -> Tensor:
         if batch.source is None:
@@ -114,7 +114,7 @@ class TorchLanguageModel(nn.Module):
         return nn.functional.linear(self.encoder(x, mask=mask, is_causal=True), self.table.weight)
 
 
-def torch_model(name: str, *, our_settings: bool) -> tuple[nn.Module, Logits]:
+def torch_model(name: Config | str, *, our_settings: bool) -> tuple[nn.Module, Logits]:
     """Our settings: the allocator; no mask for what the causal mask hides already; not its inference fast path.
 
     The fast path (nested tensors) was slower on these batches, and fails under autocast on a CPU: "expected scalar type
@@ -124,7 +124,7 @@ def torch_model(name: str, *, our_settings: bool) -> tuple[nn.Module, Logits]:
     if our_settings:
         machine.keep_freed_memory()
         torch.backends.mha.set_fastpath_enabled(False)
-    config = preset(name)
+    config = resolve(name)
     assert isinstance(config, TransformerConfig)
     stack = config.last
     model: nn.Module
@@ -136,13 +136,13 @@ def torch_model(name: str, *, our_settings: bool) -> tuple[nn.Module, Logits]:
     return model, model
 
 
-def hugging_face_model(name: str, *, our_settings: bool) -> tuple[nn.Module, Logits]:
+def hugging_face_model(name: Config | str, *, our_settings: bool) -> tuple[nn.Module, Logits]:
     """Our settings: the allocator; Marian's attention written out, which is faster on short sequences; torch's GELU."""
     from transformers import GPT2Config, GPT2LMHeadModel, MarianConfig, MarianMTModel
 
     if our_settings:
         machine.keep_freed_memory()
-    config = preset(name)
+    config = resolve(name)
     assert isinstance(config, TransformerConfig)
     stack = config.last
     if config.encoder is None:
@@ -174,7 +174,7 @@ def hugging_face_model(name: str, *, our_settings: bool) -> tuple[nn.Module, Log
     return model, logits
 
 
-def build_peer(name: str, peer: str, *, our_settings: bool) -> tuple[nn.Module, Logits]:
+def build_peer(name: Config | str, peer: str, *, our_settings: bool) -> tuple[nn.Module, Logits]:
     """The model and its `batch -> logits`, in the mode it comes in."""
     if peer == "cutaway":
         return cutaway_model(name)
