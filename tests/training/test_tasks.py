@@ -1,0 +1,164 @@
+"""The other tasks of the one loop, and what a translator's data can be made of: pieces cut anew, joined pairs, two
+vocabularies. Each is learnt, not only run."""
+
+import random
+from pathlib import Path
+
+import pytest
+import torch
+
+import cutaway
+from cutaway.data.clean import joined
+from cutaway.data.pairs import Pair
+from cutaway.errors import ConfigError, InputError
+from cutaway.seeing.alignment import alignment
+from cutaway.text.files import load_tokenizer
+from cutaway.text.sampled import Sampled
+from cutaway.text.train import train_tokenizer
+from cutaway.text.two import TwoTokenizers
+from cutaway.training.config import Data, TrainConfig
+from cutaway.training.evaluate import by_length, evaluate
+from cutaway.training.run import resume, train
+from cutaway.training.toml import with_settings
+from tests.training import toy
+
+LEARNER = ["schedule.steps=60", "batches.tokens=256", "optimizer.rate=0.01", "validation.every=30", "model.n_blocks=1"]
+
+
+def test_a_writer_learns_what_comes_next(tmp_path: Path) -> None:
+    """A text that counts to ten and begins again: after a minute's learning every word but the first is certain."""
+    text = tmp_path / "count.txt"
+    text.write_text("one two three four five six seven eight nine ten\n" * 200)
+    config = TrainConfig(task="complete", data=Data(text=(str(text),), max_tokens=16))
+    settings = [*LEARNER, "tokenizer.vocabulary=300", "model.preset=gpt2-tiny", "model.d_model=32", "model.d_ff=64",
+                "model.n_heads=2", "model.dropout=0.0", "regularization.smoothing=0.0"]  # fmt: skip
+    outcome = train(with_settings(config, settings), tmp_path / "out")
+    assert outcome.scores["perplexity"] < 1.5
+    written = cutaway.load(tmp_path / "out").complete("one two three four", max_new_tokens=8)
+    assert written.startswith(" five")
+
+
+def test_a_classifier_learns(tmp_path: Path) -> None:
+    """Which of two words is in a text."""
+    draw, rows = random.Random(0), []
+    for _ in range(300):
+        words = draw.choices(["the", "a", "very", "film", "was", "this"], k=5)
+        label = draw.choice(("good", "bad"))
+        words[draw.randrange(5)] = {"good": "wonderful", "bad": "terrible"}[label]
+        rows.append(f"{' '.join(words)}\t{label}\n")
+    (tmp_path / "texts.tsv").write_text("".join(rows))
+    config = TrainConfig(task="classify", data=Data(pairs=(str(tmp_path / "texts.tsv"),)))
+    settings = [*LEARNER, "tokenizer.vocabulary=300", "model.preset=bert-tiny", "model.d_model=32", "model.d_ff=64",
+                "optimizer.rate=0.003"]  # fmt: skip
+    outcome = train(with_settings(config, settings), tmp_path / "out")
+    assert outcome.scores["accuracy"] > 95
+    model = cutaway.load(tmp_path / "out")
+    assert model.usage.labels == ("bad", "good")
+    assert model.classify("this film was wonderful")[0].label == "good"
+
+
+def test_a_class_that_was_never_learnt(tmp_path: Path) -> None:
+    (tmp_path / "texts.tsv").write_text("".join(f"text {i}\t{i % 2}\n" for i in range(40)))
+    (tmp_path / "valid.tsv").write_text("a text\t7\nanother\t1\n")
+    files = {"pairs": (str(tmp_path / "texts.tsv"),), "valid_pairs": (str(tmp_path / "valid.tsv"),)}
+    config = with_settings(TrainConfig(task="classify", data=Data(**files)), [*LEARNER, "tokenizer.vocabulary=300"])
+    with pytest.raises(InputError, match="the class '7' is of a text to validate on, but of none to learn from"):
+        train(config, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(("task", "preset", "said"), [
+    ("complete", "bert-tiny", "model.preset='bert-tiny' has encoder; the task complete needs decoder"),
+    ("classify", "gpt2-tiny", "model.preset='gpt2-tiny' has decoder; the task classify needs encoder"),
+    ("classify", "vit-tiny", "model.preset='vit-tiny' reads images, and classify reads text"),
+])  # fmt: skip
+def test_presets_of_other_tasks(tmp_path: Path, task: str, preset: str, said: str) -> None:
+    (tmp_path / "texts.tsv").write_text("".join(f"text {i}\t{i % 2}\n" for i in range(40)))
+    file = (str(tmp_path / "texts.tsv"),)
+    data = Data(text=file) if task == "complete" else Data(pairs=file)
+    config = with_settings(TrainConfig(task=task, data=data), ["tokenizer.vocabulary=300", f"model.preset={preset}"])
+    with pytest.raises(ConfigError, match=said):
+        train(config, tmp_path / "out")
+
+
+TEXTS = ["the cat sat on the mat.", "the dogs sat on the mats, sadly!", "a cat, a dog and the mat"] * 20
+
+
+def test_words_cut_anew_are_the_same_words() -> None:
+    tokenizer = train_tokenizer(TEXTS, "bpe", 330, frame="end")
+    sampled = Sampled(tokenizer, 0.3, seed=1)
+    plain = tokenizer.ids_many(TEXTS[:3])
+    drawn = [[sampled(ids, random.Random(i)) for i in range(20)] for ids in plain]
+    for text, ids, ways in zip(TEXTS, plain, drawn, strict=False):
+        assert {tokenizer.decode(way) for way in ways} == {text}
+        assert len({tuple(way) for way in ways}) > 5
+        assert all(len(way) >= len(ids) and way[-1] == ids[-1] for way in ways)
+    again = Sampled(tokenizer, 0.3, seed=1)
+    assert [[again(ids, random.Random(i)) for i in range(20)] for ids in plain] == drawn
+    assert Sampled(tokenizer, 0.0, seed=1)(plain[0], random.Random(0)) == plain[0]  # nothing left out: BPE itself
+
+
+def test_only_bpe_can_be_cut_anew() -> None:
+    with pytest.raises(ConfigError, match="bpe_dropout needs a byte-level BPE vocabulary, and this one is unigram"):
+        Sampled(train_tokenizer(TEXTS, "unigram", 60), 0.1, seed=1)
+
+
+@pytest.mark.parametrize("setting", ["regularization.bpe_dropout=0.1", "tokenizer.joint=false", "data.joined=3",
+                                     "regularization.agreement=1.0"])  # fmt: skip
+def test_translators_of_every_making_go_on_bit_for_bit(tmp_path: Path, setting: str) -> None:
+    """Stopped in the middle and resumed: the same weights as in one go, whatever the batches are made of."""
+    config = toy.config(toy.corpus(tmp_path), setting, "schedule.steps=6", "validation.every=3")
+    train(config, tmp_path / "whole")
+    asked = iter(range(100))
+    train(config, tmp_path / "halves", stop=lambda: "SIGINT" if next(asked) >= 2 else None)
+    resume(tmp_path / "halves")
+    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "halves")]
+    assert weights[0] == weights[1]
+    assert isinstance(cutaway.load(tmp_path / "whole").translate("pa ku"), str)
+
+
+def test_two_vocabularies_survive_a_folder(tmp_path: Path) -> None:
+    source, target = (
+        train_tokenizer(TEXTS, "bpe", 320, frame="end"),
+        train_tokenizer(["le chat"] * 9, "bpe", 270, frame="end"),
+    )
+    TwoTokenizers(source, target).save(tmp_path)
+    both = load_tokenizer(tmp_path)
+    assert isinstance(both, TwoTokenizers)
+    assert both.encode("the cat").ids == source.encode("the cat").ids
+    assert both.encode_target("le chat").ids == target.encode("le chat").ids != both.encode("le chat").ids
+    assert both.decode(both.encode_target("le chat").ids) == "le chat"
+    assert both.vocabulary_size == max(source.vocabulary_size, target.vocabulary_size)
+
+
+def test_neighbours_are_joined() -> None:
+    pairs = [Pair(f"s{i}", f"t{i}", f"f:{i}") for i in range(8)]
+    assert [pair.source for pair in joined(pairs, 3)] == ["s0", "s1 s2", "s3 s4 s5", "s6", "s7"]
+    assert [pair.target for pair in joined(pairs, 1)] == [f"t{i}" for i in range(8)]
+
+
+def test_scores_by_length() -> None:
+    sources = ["a b c", "a " * 15, "b " * 15, "c " * 120]
+    references = [["x y z w", "r s t u", "k l m n", "d e f g"]]
+    written = ["x y z w", "r s t u", "wrong here all over", "d e f g"]
+    buckets = by_length(sources, references, written)
+    assert [(str(b), b.n, b.words) for b in buckets] == [("1–9", 1, 3.0), ("10–19", 2, 15.0), ("100+", 1, 120.0)]
+    assert buckets[0].bleu == pytest.approx(100.0)
+    assert 0 < buckets[1].bleu < 100
+
+
+def test_evaluate_asks_for_as_many() -> None:
+    model = cutaway.Model(cutaway.build("transformer-tiny"))
+    with pytest.raises(InputError, match="there are 2 sentences and 1 translations; give as many"):
+        evaluate(model, ["a", "b"], [["c"]])
+
+
+def test_the_alignment_adds_up(tmp_path: Path) -> None:
+    """Each written word's attention, over the words of the source, sums to 1; the pieces are put together."""
+    train(toy.config(toy.corpus(tmp_path), "schedule.steps=2", "validation.every=2"), tmp_path / "out")
+    model = cutaway.load(tmp_path / "out")
+    found = alignment(model, "pa ku to", "OT UK AP")
+    assert found.source == ["pa", "ku", "to", "</s>"]
+    assert found.written == ["OT", "UK", "AP", "</s>"]
+    torch.testing.assert_close(found.weights.sum(1), torch.ones(4), rtol=0, atol=1e-5)  # float32 sums
+    assert str(found).splitlines()[-1].strip().startswith("</s>")
