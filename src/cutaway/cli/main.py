@@ -283,6 +283,9 @@ def translate(
     stop: Stop = None,
     engine: EngineOption = None,
     precision: PrecisionOption = None,
+    attention: Annotated[
+        bool, typer.Option("--attention", help="Draw which words it looked at for each word it wrote.")
+    ] = False,
     json: JsonLines = False,
 ) -> None:
     """Texts in another language: arguments, or stdin line by line."""
@@ -290,7 +293,7 @@ def translate(
     from cutaway.cli.writing import Asked
 
     asked = Asked(beams, n_best, max_tokens, temperature, top_k, top_p, min_p, seed, stop, engine, precision)
-    translate.run(texts, model, source, target, asked, json)
+    translate.run(texts, model, source, target, asked, attention, json)
 
 
 @app.command(rich_help_panel="Tasks")

@@ -1,13 +1,31 @@
 """`cutaway translate`: texts, or the lines of stdin, in another language."""
 
-from cutaway.cli.lines import ready
-from cutaway.cli.writing import Asked, write_lines
+from cutaway.cli.lines import inputs_of, ready
+from cutaway.cli.writing import Asked, harmless, write_lines
+from cutaway.errors import InputError
 
 
 def run(
-    texts: list[str] | None, name: str, source: str | None, target: str | None, asked: Asked, as_json: bool
+    texts: list[str] | None,
+    name: str,
+    source: str | None,
+    target: str | None,
+    asked: Asked,
+    attention: bool,
+    as_json: bool,
 ) -> None:
     model = ready(name)
+    if attention:
+        if as_json or asked.n_best > 1:
+            raise InputError("--attention draws one translation; leave out --json and --n-best")
+        from cutaway.seeing.alignment import alignment
+
+        for text in inputs_of(texts):
+            written = model.translate(text, source=source, target=target, **asked.options)
+            print(harmless(written))
+            if written:
+                print(harmless(str(alignment(model, text, written))))
+        return
     write_lines(
         lambda lines: model.translate(lines, source=source, target=target, details=as_json, **asked.options),
         texts,

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from cutaway.errors import InputError
+from cutaway.parts.tap import taps
 from cutaway.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -44,9 +45,10 @@ def alignment(model: "Model", text: str, written: str) -> Alignment:
     network, tokenizer = model.network, model.tokenizer
     if tokenizer is None or model.usage.start is None or not (network.has_encoder and network.has_decoder):
         raise InputError(f"{model.name} does not attend from what it writes to what it read: it is no translator")
-    trace = model.trace(text, written, keep=["decoder.blocks.*.cross_attention.weights", "decoder.attention.weights"])
-    if not trace:
+    names = [name for name in taps(network) if name.endswith(("cross_attention.weights", "decoder.attention.weights"))]
+    if not names:
         raise InputError(f"{model.name} has no attention over its source: there is nothing to draw")
+    trace = model.trace(text, written, keep=names)
     blocks = [trace[name][0].flatten(0, -3).mean(0) for name in trace]  # [T, S] each
     sharpest = min(blocks, key=lambda weights_TS: float(-(weights_TS * (weights_TS + 1e-9).log()).sum()))
     source_ids, written_ids = tokenizer.encode(text).ids, tokenizer.encode_target(written).ids
