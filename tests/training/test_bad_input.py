@@ -97,14 +97,14 @@ def test_wrong_tabs(tmp_path: Path) -> None:
         ("model.dropout=1", "dropout=1.0 must be at least 0 and below 1"),
         ("seed=99999999999", "seed=99999999999 must be a whole number of at most 32 bits"),
         ("model.preset=transformer-tny", "no preset 'transformer-tny'; did you mean 'transformer-tiny'?"),
-        ("model.preset=gpt2", "model.preset='gpt2' has one half only; translating needs an encoder and a decoder"),
-        ("model.preset=bert-base", "model.preset='bert-base' has one half only"),
+        ("model.preset=gpt2", "model.preset='gpt2' has decoder; the task translate needs encoder and decoder"),
+        ("model.preset=bert-base", "model.preset='bert-base' has encoder; the task translate needs encoder and"),
         ("model.n_heads=3", "n_heads=3"),
         ("model.d_hidden=8", "model.d_hidden was given, but transformer-tiny has nothing of that kind; leave it out"),
         ("tokenizer.vocabulary=20", "vocabulary=20 is too small; kind='bpe' needs at least 261 tokens"),
         ("batches.tokens=16", "an example has 9 tokens, and a share of a batch holds 8: raise batches.tokens,"),
-        ("data.max_tokens=1", "no pair is left to learn from: 0 pairs to learn from: "),
-        ("validation.metric=accuracy", "validation.metric='accuracy' does not judge a translator; choose loss,"),
+        ("data.max_tokens=1", "no example is left to learn from: kept 60 of 60 pairs; left out 54 of more than"),
+        ("validation.metric=accuracy", "validation.metric='accuracy' is no measure of translate; choose loss,"),
         ("machine.device=gpu", "machine.device='gpu' is no device; choose auto, cpu, cuda or cuda:1"),
         ("machine.device=cuda", "machine.device='cuda', but torch sees no GPU here; choose cpu or auto"),
     ],
@@ -134,7 +134,10 @@ def test_files(tmp_path: Path, text: str, said: str) -> None:
 def test_what_is_no_task_and_no_file(tmp_path: Path) -> None:
     out = ["--out", str(tmp_path / "out")]
     sentence = refused(tmp_path, ["train", "transalte", *out])
-    assert sentence == "no task 'transalte'; did you mean 'translate'? (known: translate); or give a .toml file"
+    assert (
+        sentence
+        == "no task 'transalte'; did you mean 'translate'? (known: classify, complete, translate); or give a .toml file"
+    )
     gone = str(tmp_path / "gone.toml")
     assert refused(tmp_path, ["train", gone, *out]) == f"{gone} can't be read: No such file or directory"
 

@@ -21,8 +21,8 @@ def test_learns_the_toy_language(tmp_path: Path, preset: str) -> None:
     data = toy.corpus(tmp_path / "data", 2500, longest=5)
     settings = [
         f"model.preset={preset}", *SIZES[preset], "model.dropout=0.0", "batches.tokens=512",
-        f"schedule.steps={STEPS[preset]}",
-        "schedule.warmup=20", "optimizer.rate=0.005", f"validation.every={STEPS[preset] // 2}", "averaging.of=none",
+        f"schedule.steps={STEPS[preset]}", "schedule.warmup=20", "optimizer.kind=none", "optimizer.rate=0.005",
+        f"validation.every={STEPS[preset] // 2}", "averaging.of=none",
         "data.held_out=60",
     ]  # fmt: skip
     outcome = train(toy.config(data, *settings), tmp_path / "out")

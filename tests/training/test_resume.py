@@ -19,7 +19,7 @@ from cutaway.training.run import resume, train
 from cutaway.training.watch import Watch
 from tests.training import toy
 
-KEPT = [toy.EVERY_STEP, "averaging.ema=0.9", "averaging.of=best", "model.dropout=0.2"]
+KEPT = [toy.EVERY_STEP, "optimizer.kind=muon", "averaging.ema=0.9", "averaging.of=best", "model.dropout=0.2"]
 
 
 @pytest.fixture(scope="module")

@@ -66,8 +66,8 @@ def corpus(folder: Path, n: int = 400, seed: int = 0, longest: int = 6) -> Corpu
 SMALL = [
     "model.preset=transformer-tiny", "model.n_blocks=1", "model.d_model=16", "model.n_heads=2", "model.d_ff=32",
     "model.dropout=0.1", "tokenizer.vocabulary=330", "tokenizer.kind=bpe", "batches.tokens=128", "batches.shares=2",
-    "schedule.steps=12", "schedule.warmup=3", "optimizer.rate=0.005", "validation.every=3", "data.held_out=20",
-    "data.max_tokens=24", "averaging.count=2", "machine.device=cpu", "machine.precision=float32",
+    "schedule.steps=12", "schedule.warmup=3", "optimizer.kind=adamw", "optimizer.rate=0.005", "validation.every=3",
+    "data.held_out=20", "data.max_tokens=24", "averaging.count=2", "machine.device=cpu", "machine.precision=float32",
 ]  # fmt: skip
 """A run of a second."""
 EVERY_STEP = "saving.minutes=1e-9"
