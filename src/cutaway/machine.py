@@ -41,7 +41,7 @@ def has_fast_bfloat16(device: str = "cpu") -> bool:
     300 GFLOP/s on a Xeon that hides these instructions.
     """
     if device != "cpu":
-        return bool(torch.cuda.is_bf16_supported()) if device.startswith("cuda") else False
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False)) if device.startswith("cuda") else False
     capabilities = torch.cpu.get_capabilities()
     return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
 

@@ -1,5 +1,6 @@
 """What is chosen where a run leaves it open: sizes and rates that fit the amount of data, each with its reason."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -69,7 +70,7 @@ def with_steps(config: TrainConfig, n: int, n_tokens: int, say: Say) -> TrainCon
     """Batches, rates and lengths, once it is known how many tokens an epoch has."""
     fit, fine = fitting(config.task, n), config.model.start is not None
     tokens = config.batches.tokens or min(fit.tokens, max(256, n_tokens // 8))
-    shares = config.batches.shares or max(2, -(-tokens // 4096))
+    shares = config.batches.shares or max(2, 2 ** math.ceil(math.log2(tokens / 4096)))  # cores and ranks divide it
     steps = config.schedule.steps
     if steps is None:
         epochs = FINE_TUNING_EPOCHS if fine else min(fit.longest, max(fit.least, fit.seen * 1e6 / n_tokens))

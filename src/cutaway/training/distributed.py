@@ -218,10 +218,18 @@ def wait() -> None:
 
 def join(device: torch.device) -> None:
     """Meets the other ranks, on the addresses that torchrun gave."""
-    import torch.distributed as dist
+    import torch.distributed as torch_distributed
 
-    if not dist.is_initialized():
-        dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    dist: Any = torch_distributed  # whose types leave out the half of it
+    if dist.is_initialized():
+        return
+    if device.type == "cuda":
+        torch.cuda.set_device(device)  # NCCL works on the current one
+    # Ranks tell each other their addresses through a store that outlives them; under one name, those that torchrun
+    # has started again may find the addresses of those that are gone.
+    store, rank, ranks = next(dist.rendezvous("env://"))
+    own = dist.PrefixStore(f"start-{restarts()}", store)
+    dist.init_process_group("nccl" if device.type == "cuda" else "gloo", store=own, rank=rank, world_size=ranks)
 
 
 def device_of(name: str) -> torch.device:
