@@ -116,7 +116,7 @@ class Windows(Task):
         self.rows = torch.tensor(rows)
         self.lengths = torch.full((len(rows),), len(rows[0]) - 1)
 
-    def batch(self, rows: Tensor) -> Tensor:
+    def batch(self, rows: Tensor, generator: torch.Generator | None = None) -> Tensor:
         return self.rows[rows]
 
     def loss(self, network: Network, batch: Tensor) -> Loss:
@@ -161,7 +161,7 @@ def cutaway(lesson: Lesson) -> Work:
         task = Translation(pairs, pairs, [], start=START, pad=PAD, smoothing=lesson.smoothing)
     config = TrainConfig(
         batches=Batches(tokens=max(lesson.n_tokens), shares=SHARES),
-        optimizer=OptimizerChoice(rate=RATE, clip=CLIP),
+        optimizer=OptimizerChoice(kind="adamw", rate=RATE, clip=CLIP),
         schedule=ScheduleChoice(kind="constant", steps=NEVER, warmup=1),
         regularization=Regularization(smoothing=lesson.smoothing),
         validation=Validation(every=NEVER, metric="loss"),

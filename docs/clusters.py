@@ -460,7 +460,7 @@ r, r + R, r + 2R, …, one after the other, and the gradients of all are added. 
 number of shares, and a run may go on with any number that does: {RANKS} shares suit 1, 2, 4 or {RANKS} ranks. One GPU
 with {RANKS} shares needs the memory of one share, {BATCH // RANKS:,} tokens on each side, not of {BATCH:,}. The
 number can't change during a run, for other pieces are other batches. Left open, {BATCH:,} tokens become
-{open_shares()} shares, which {RANKS} ranks can't divide: set it. With {2 * RANKS} or {8 * RANKS} there is room to
+{open_shares()} shares. With {2 * RANKS} or {8 * RANKS} there is room to
 grow.
 
 On a CPU, what a share drops out is decided by seed, step and share, so the number of ranks changes nothing but

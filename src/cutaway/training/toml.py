@@ -104,11 +104,10 @@ def _table(section: Any) -> Iterator[str]:
 
 
 def _comment(text: str) -> list[str]:
-    return [
-        line
-        for part in text.split("\n")
-        for line in textwrap.wrap(part, _WIDTH, initial_indent="# ", subsequent_indent="# ")
-    ]
+    lines = textwrap.TextWrapper(
+        _WIDTH, initial_indent="# ", subsequent_indent="# ", break_long_words=False, break_on_hyphens=False
+    )  # fmt: skip
+    return [line for part in text.split("\n") for line in lines.wrap(part)]
 
 
 def _toml(value: Any) -> str:
