@@ -18,7 +18,9 @@ CLOSE = {"rtol": 1e-4, "atol": 1e-5}
 LEVEL, SEED = 77, 2**62 + 12345
 
 if kernels() is None:
-    pytest.skip("no kernels on this machine", allow_module_level=True)
+    pytest.skip(
+        "no C compiler built the kernels; tests/contract and tests/numbers hold torch's steps", allow_module_level=True
+    )
 
 
 def inputs(*shape):
@@ -57,10 +59,8 @@ def test_norm_of_a_sum(shape, kind, level):
     kept = 1.0
     if level:  # as many rows of ones, far from their mean where dropped, tell which are
         n = shape[-1]
-        seen = training.add_norm(torch.zeros(shape), torch.ones(shape), torch.ones(n), None, 0.0, level, SEED)
+        seen = training.add_norm(torch.zeros(shape), torch.ones(shape), torch.ones(n), None, 1e-5, level, SEED)
         kept = (seen > 0).double() * 256 / (256 - level)
-        if not bool((kept > 0).any(-1).all()):
-            pytest.skip("a row that is dropped whole has no RMS")
     doubles = [None if t is None else t.detach().double().requires_grad_() for t in (x, f, weight, bias)]
     y = training.add_norm(x, f, weight, bias, 1e-5, level or 0, SEED)
     compare(y, written_out(*doubles, kept), given(x, f, weight, bias), given(*doubles), grad)
