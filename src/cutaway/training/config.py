@@ -157,7 +157,7 @@ class Validation(Section):
     every: Size | None = key(None, "Steps between two looks at the validation pairs.")
     metric: Metric | None = key(None, "bleu, chrf, accuracy or loss: what the best model is the best in.")
     beams: Size = key(1, "Beams with which it translates for this.")
-    limit: Size = key(2000, "At most so many validation pairs are used.")
+    limit: Size = key(2000, "At most so many validation pairs are translated for this; the loss is that of all.")
     patience: Count = key(0, "Stop when so many looks in a row found nothing better; 0: never.")
 
 
@@ -189,7 +189,6 @@ class MachineChoice(Section):
 
     device: str = key("auto", "auto, cpu, cuda or cuda:1.")
     precision: Literal["auto", "float32", "bfloat16"] = key("auto", "auto: bfloat16 where the machine is faster in it.")
-    compile: bool = key(False, "Whether to try torch.compile; if it can't, the run goes on without and says why.")
     sharding: Literal["ddp", "fsdp"] = key(
         "ddp", "Under torchrun: each rank has the whole model (ddp), or a part of it (fsdp)."
     )
