@@ -7,7 +7,6 @@ from typing import Any
 from cutaway import schema
 from cutaway.checkpoints import native
 from cutaway.errors import CheckpointError, ConfigError
-from cutaway.loading import load
 from cutaway.model import Model
 from cutaway.models.build import build
 from cutaway.text.files import load_tokenizer
@@ -68,13 +67,12 @@ def resume(out: str | Path, *, watch: Watch | None = None, force: bool = False, 
         raise CheckpointError(f"{folder.path} holds no run: it has no run.toml; begin one with cutaway train")
     config = read_config(folder.config)
     _join(config)
-    described = native.describe(folder.path)
-    tokenizer = load_tokenizer(folder.path)
-    network = build(described.config, config.seed)
-    if config.model.start is not None and state.newest(folder.training) is None:
-        network = load(config.model.start).network.float()  # killed before its first state: from the start again
-    kept = Model(network, tokenizer, described.usage, folder.path.name, folder=folder.path)
-    prepared = prepare(config, watch, kept)
+    kept: Model | None = None
+    if config.model.start is None or state.newest(folder.training) is not None:
+        described = native.describe(folder.path)
+        network, tokenizer = build(described.config, config.seed), load_tokenizer(folder.path)
+        kept = Model(network, tokenizer, described.usage, folder.path.name, folder=folder.path)
+    prepared = prepare(config, watch, kept)  # without a state, a run that goes on from a model begins with it again
     _check_unchanged(folder, prepared, force)
     return _run(folder, prepared, watch, stop)
 
