@@ -5,9 +5,11 @@ Killed 3 times here; `python -m bench.chaos` does it 30 times and aims at the mo
 
 import json
 import random
+import shutil
 import signal
 import time
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 import torch
@@ -15,6 +17,7 @@ from safetensors.torch import load_file
 
 import cutaway
 from cutaway.models.build import build
+from cutaway.training.folder import RunFolder
 from cutaway.training.run import resume, train
 from cutaway.training.watch import Watch
 from tests.training import toy
@@ -171,6 +174,40 @@ def test_stopped_by_a_signal(tmp_path: Path, data: toy.Corpus, whole: Path, numb
     for each in (found, expected):
         each["facts"]["config"].pop("saving")
     assert {name: found[name] == expected[name] for name in expected} == dict.fromkeys(expected, True)
+
+
+def test_two_processes_do_not_train_in_one_folder(tmp_path: Path, data: toy.Corpus) -> None:
+    out = tmp_path / "out"
+    asked = toy.arguments(data, out, toy.EVERY_STEP, "schedule.steps=100000", "validation.every=100000")
+    first = toy.Command(asked, tmp_path / "first")
+    assert first.wait_until(lambda: newest_step(out) >= 1), first.read(".err")
+    for again in (["resume", str(out)], [*asked, "--force"]):
+        said = toy.one_sentence(toy.run(again, tmp_path / "second"))
+        assert said == f"another process is training in {out} now; wait for it, stop it, or choose another --out"
+    before = newest_step(out)
+    assert first.wait_until(lambda: newest_step(out) > before), "the first one goes on, undisturbed"
+    first.kill()
+    with RunFolder(out).claimed():
+        pass  # what was killed claims nothing
+
+
+def test_other_kernels_are_told(tmp_path: Path, whole: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their last bits may differ, so the promise of the same bits does not hold."""
+
+    class Warned(Watch):
+        said: ClassVar[list[str]] = []
+
+        def warn(self, text: str) -> None:
+            self.said.append(text)
+
+    shutil.copytree(whole, tmp_path / "out")
+    resume(tmp_path / "out", watch=Warned())
+    assert Warned.said == []
+    monkeypatch.setattr("cutaway.training.loop._kernels", lambda: "others")
+    resume(tmp_path / "out", watch=Warned())
+    assert [said.split(" (")[0] for said in Warned.said] == [
+        "the kernels that computed so far are not the ones of this machine"
+    ]
 
 
 def test_a_second_signal_ends_it_at_once(tmp_path: Path, data: toy.Corpus) -> None:

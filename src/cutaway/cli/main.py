@@ -13,6 +13,7 @@ import typer
 
 import cutaway
 from cutaway.cli.options import (
+    SHIPPED_TRANSLATOR,
     Beams,
     EngineOption,
     JsonLines,
@@ -31,6 +32,7 @@ from cutaway.cli.options import (
     TopK,
     TopOption,
     TopP,
+    TranslatorOption,
 )
 from cutaway.errors import CutawayError
 
@@ -268,8 +270,8 @@ def recognize(
 
 @app.command(rich_help_panel="Tasks")
 def translate(
-    model: ModelOption,
     texts: Texts = None,
+    model: TranslatorOption = SHIPPED_TRANSLATOR,
     source: Source = None,
     target: Target = None,
     beams: Beams = None,

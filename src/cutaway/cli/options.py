@@ -10,6 +10,14 @@ Texts = Annotated[
 ModelOption = Annotated[
     str, typer.Option("--model", "-m", metavar="MODEL", help="A folder, owner/name on the hub, or a llama2.c file.")
 ]
+SHIPPED_TRANSLATOR = "en-fr"
+TranslatorOption = Annotated[
+    str,
+    typer.Option(
+        "--model", "-m", metavar="MODEL",
+        help="A folder, or owner/name on the hub; by default the one that comes with cutaway, English to French.",
+    ),
+]  # fmt: skip
 EngineOption = Annotated[
     Literal["native", "ctranslate2"] | None,
     typer.Option("--engine", help="What runs the model; the fastest that keeps the result by default."),

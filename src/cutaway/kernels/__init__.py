@@ -116,6 +116,8 @@ _SIGNATURES: dict[str, tuple[tuple[Any, ...], Any]] = {
 class Kernels:
     """The functions of this folder's C files."""
 
+    digest: str
+    """Of what they were built from: kernels of another digest may round otherwise."""
     linear: Callable[..., None]
     linear_room: Callable[[int, int], int]
     attend: Callable[..., None]
@@ -153,7 +155,8 @@ def kernels() -> Kernels | None:
     if os.environ.get("CUTAWAY_KERNELS") == "0":
         return None
     try:
-        library = ctypes.CDLL(str(_built()))
+        built = _built()
+        library = ctypes.CDLL(str(built))
     except (OSError, subprocess.SubprocessError):
         return None
     functions: dict[str, Any] = {}
@@ -161,7 +164,7 @@ def kernels() -> Kernels | None:
         functions[name] = getattr(library, name)
         functions[name].argtypes, functions[name].restype = arguments, result
     tile, largest_four = functions.pop("tile_columns")(), functions.pop("largest_four")() or None
-    return Kernels(**functions, tile=tile, largest_four=largest_four)
+    return Kernels(built.stem, **functions, tile=tile, largest_four=largest_four)
 
 
 def _built() -> Path:
@@ -181,7 +184,7 @@ def _built() -> Path:
         for flags in ((*FLAGS, THREADS), FLAGS, (*plainer, THREADS), plainer):
             done = subprocess.run(
                 [*compiler, *flags, *sources, "-o", str(made), "-lm"],
-                capture_output=True, timeout=60, check=False,
+                capture_output=True, timeout=300, check=False,
             )  # fmt: skip
             if done.returncode == 0:
                 os.replace(made, library)

@@ -114,7 +114,9 @@ def bias(
     dense = to_bias(visible, like.dtype)
     if positions_BHTS is not None:
         return Bias(dense + positions_BHTS)
-    return Bias(dense, causal=visible_BS is None and n_queries == n_keys)
+    if visible_BS is None and n_queries == n_keys:  # decided here: compiled, an open comparison is no bool
+        return Bias(dense, causal=True)
+    return Bias(dense)
 
 
 def checked(mask: Tensor, shape: Sequence[int], what: str) -> Tensor:

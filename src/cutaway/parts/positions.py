@@ -54,9 +54,9 @@ def sinusoids(
     n_positions: int, d_model: int, layout: Layout, dtype: torch.dtype, device: torch.device
 ) -> Tensor:  # fmt: skip
     """`sinusoidal` of the positions from 0 on, at least so many [P, D]: the table that all rows and steps share."""
-    whole = 1 << max(8, (n_positions - 1).bit_length())  # few different tables, so that they can be kept
     if torch.compiler.is_compiling():
         return sinusoidal(torch.arange(n_positions, device=device), d_model, layout=layout, dtype=dtype)
+    whole = 1 << max(8, (n_positions - 1).bit_length())  # few different tables, so that they can be kept
     return _kept_sinusoids(whole, d_model, layout, dtype, device)
 
 

@@ -189,6 +189,11 @@ class MachineChoice(Section):
 
     device: str = key("auto", "auto, cpu, cuda or cuda:1.")
     precision: Literal["auto", "float32", "bfloat16"] = key("auto", "auto: bfloat16 where the machine is faster in it.")
+    compile: bool = key(
+        False,
+        "Whether torch.compile makes code for the model, which takes minutes; where it can't, the run goes on without. "
+        "Slower than cutaway's own kernels on the CPUs it was measured on.",
+    )
     sharding: Literal["ddp", "fsdp"] = key(
         "ddp", "Under torchrun: each rank has the whole model (ddp), or a part of it (fsdp)."
     )

@@ -41,11 +41,14 @@ class Alone:
 
     rank, ranks = 0, 1
 
-    def __init__(self, network: Network, task: Task, device: torch.device, surroundings: Surroundings) -> None:
+    def __init__(
+        self, network: Network, task: Task, device: torch.device, surroundings: Surroundings, split: bool = True
+    ) -> None:
+        """`split`: whether cores compute shares side by side. Code of torch.compile has threads of its own."""
         self.network, self.task, self.surroundings = network, task, surroundings
         self.weights = [weight for weight in network.parameters() if weight.requires_grad]
         n = torch.get_num_threads()
-        self.cores = Cores(n, surroundings) if device.type == "cpu" and n > 1 else None
+        self.cores = Cores(n, surroundings) if device.type == "cpu" and n > 1 and split else None
         self.compute: Callable[[Batch], Loss] = lambda batch: self.task.loss(self.network, batch)
 
     def gradients(self, shares: Sequence[Tensor], random: Randomness, n_tokens: int) -> Sums:
@@ -259,8 +262,13 @@ Parallel = Alone | Together
 
 
 def parallel(
-    network: Network, task: Task, device: torch.device, surroundings: Surroundings, sharding: Literal["ddp", "fsdp"]
+    network: Network,
+    task: Task,
+    device: torch.device,
+    surroundings: Surroundings,
+    sharding: Literal["ddp", "fsdp"],
+    split: bool = True,
 ) -> Parallel:
     if launched():
         return Together(network, task, device, surroundings, sharding)
-    return Alone(network, task, device, surroundings)
+    return Alone(network, task, device, surroundings, split)

@@ -10,8 +10,8 @@ my-model/
 
 import json
 import shutil
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,11 @@ from cutaway.errors import CheckpointError
 from cutaway.files import sync
 from cutaway.model import Model
 from cutaway.training import state
+
+try:
+    import fcntl
+except ImportError:
+    fcntl = None  # type: ignore[assignment]
 
 
 class RunFolder:
@@ -51,6 +56,27 @@ class RunFolder:
         if is_run:
             raise CheckpointError(f"{self.path} holds a run that ended before it began; start over with --force")
         raise CheckpointError(f"{self.path} exists and holds something else; choose another --out")
+
+    @contextmanager
+    def claimed(self) -> Iterator[None]:
+        """Nobody else trains in this folder meanwhile. The claim ends with the process, however that ends."""
+        if fcntl is None:  # Windows: whoever starts two runs in one folder is on their own
+            yield
+            return
+        try:
+            file = (self.training / ".claim").open("w")
+        except OSError as error:
+            raise CheckpointError(f"can't write into {self.training}: {error.strerror or error}") from None
+        with file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise CheckpointError(
+                    f"another process is training in {self.path} now; wait for it, stop it, or choose another --out"
+                ) from None
+            except OSError:  # a file system without locks
+                pass
+            yield
 
     def clear(self) -> None:
         """Forgets the run that was here; files that are not a run's stay."""

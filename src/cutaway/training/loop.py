@@ -15,13 +15,16 @@ from torch import Tensor
 from cutaway import machine
 from cutaway.data.batches import Sampler
 from cutaway.errors import CutawayError
+from cutaway.kernels import kernels
 from cutaway.model import Model
 from cutaway.training import distributed, state
+from cutaway.training.compiled import compile_network
 from cutaway.training.config import TrainConfig
 from cutaway.training.folder import RunFolder
+from cutaway.training.loss import Loss
 from cutaway.training.optimizer import Optimizer
 from cutaway.training.schedule import schedule
-from cutaway.training.shares import Sums, randomness
+from cutaway.training.shares import Sums, one_by_one, randomness
 from cutaway.training.task import Scores, Task, better
 from cutaway.training.watch import Step, Watch
 
@@ -67,6 +70,12 @@ def chosen(value: X | None) -> X:
     return value
 
 
+def _kernels() -> str | None:
+    """Which kernels compute: with others, or with none, the last bits differ."""
+    made = kernels()
+    return None if made is None else made.digest
+
+
 class Loop:
     """`run()` goes on from the newest state, if there is one, until the last step or until `stop` says why not."""
 
@@ -89,8 +98,9 @@ class Loop:
         machine.keep_freed_memory()
         self.network = model.network.to(self.device).train()
         self.shown = deepcopy(self.network).eval().requires_grad_(False)  # holds the weights that are looked at
+        compiled = config.machine.compile and compile_network(self.network, self._trial, watch.warn)
         self.parallel = distributed.parallel(
-            self.network, task, self.device, self._surroundings, config.machine.sharding
+            self.network, task, self.device, self._surroundings, config.machine.sharding, split=not compiled
         )
         distributed.check_shares(self.shares, self.parallel.ranks)
         self.weights: dict[str, Tensor] = {
@@ -110,6 +120,17 @@ class Loop:
         wanted = self.config.machine.precision
         enabled = wanted == "bfloat16" or (wanted == "auto" and machine.has_fast_bfloat16(str(self.device)))
         return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=enabled)
+
+    def _trial(self) -> None:
+        """A loss and its gradients, which are forgotten."""
+        rows = next(Sampler(self.task.lengths, self.config.batches.share_tokens, self.config.seed))
+
+        def compute(_: int, generator: torch.Generator) -> Loss:
+            return self.task.loss(self.network, self.task.batch(rows, generator))
+
+        with self._surroundings():
+            one_by_one([0], compute, randomness(self.config.seed, 0), 1)
+        self.network.zero_grad()
 
     # ------------------------------------------------------------------------------------------------ the run
 
@@ -271,7 +292,7 @@ class Loop:
         tensors = {"weights": self.weights, "average": self.average, "optimizer": self.optimizer.tensors()}
         whole = {file: self.parallel.whole(values) for file, values in tensors.items() if values}
         if self.parallel.rank == 0:
-            facts = {**self.facts, **asdict(self.progress)}
+            facts = {**self.facts, **asdict(self.progress), "kernels": _kernels()}
             state.save(self.folder.training, self.progress.step, facts, whole, self.config.saving.keep)
             self.snapshots.forget_all_but(set(self._kept_steps()))
             self.watch.saved(self.progress.step)
@@ -284,6 +305,11 @@ class Loop:
             if self.parallel.rank == 0:
                 self.folder.forget_after(0)  # of a run that was killed before its first state
             return
+        if found.facts.get("kernels") != _kernels():
+            self.watch.warn(
+                "the kernels that computed so far are not the ones of this machine (another processor, compiler or "
+                "version): it goes on, but rounds otherwise than a run that was never stopped"
+            )
         distributed.fill(self.network, found.tensors["weights"])
         for name, value in self.average.items():
             value.copy_(distributed.part_like(found.tensors["average"][name], value))

@@ -1,6 +1,7 @@
 """`train` begins a run in a new folder, `resume` goes on with one: the two calls of training."""
 
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -42,8 +43,9 @@ def train(
     if distributed.rank() == 0 and not _is_restart(folder):
         folder.check_free(force)
         prepared = prepare(config, watch)
-        if force:
-            folder.clear()
+        if force and folder.training.is_dir():
+            with folder.claimed():
+                folder.clear()
         head = "Every key of this run, with what was chosen for it. `cutaway train` reads it; so does `cutaway resume`."
         folder.begin(prepared.model, write_config(prepared.config, head))
     distributed.wait()
@@ -78,16 +80,17 @@ def resume(out: str | Path, *, watch: Watch | None = None, force: bool = False, 
 
 
 def _run(folder: RunFolder, prepared: Prepared, watch: Watch, stop: Stop) -> Outcome:
-    recorder = Recorder(folder, watch) if distributed.rank() == 0 else Watch()
-    loop = Loop(prepared.config, prepared.model, prepared.task, folder, recorder, prepared.facts)
-    try:
-        outcome = loop.run(stop)
-        if distributed.rank() == 0:
-            write_card(folder, prepared, outcome)
-        return outcome
-    finally:
-        recorder.close()
-        loop.parallel.close()
+    with folder.claimed() if distributed.rank() == 0 else nullcontext():
+        recorder = Recorder(folder, watch) if distributed.rank() == 0 else Watch()
+        loop = Loop(prepared.config, prepared.model, prepared.task, folder, recorder, prepared.facts)
+        try:
+            outcome = loop.run(stop)
+            if distributed.rank() == 0:
+                write_card(folder, prepared, outcome)
+            return outcome
+        finally:
+            recorder.close()
+            loop.parallel.close()
 
 
 def _check_unchanged(folder: RunFolder, prepared: Prepared, force: bool) -> None:

@@ -54,6 +54,7 @@ def one_by_one(shares: Sequence[int], compute: Compute, random: Randomness, n_to
     sums = Sums(0.0, 0.0, 0)
     for share in shares:
         generator = random(share)
+        torch.manual_seed(generator.initial_seed())  # for what does not draw from it: GPUs, compiled code
         with drawn_from(generator):
             loss = compute(share, generator)
         (loss.total / n_tokens).backward()  # type: ignore[no-untyped-call]
