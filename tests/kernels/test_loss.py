@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional as F
 
 from cutaway.errors import InputError
-from cutaway.kernels.training import vocabulary_loss
+from cutaway.kernels.training import agreeing_loss, vocabulary_loss
 
 # Sums of V numbers in float32: a few times the 24th bit of what is added up, in any order.
 CLOSE = {"rtol": 1e-5, "atol": 2e-6}
@@ -25,6 +25,24 @@ def test_a_row_is_torchs_cross_entropy_and_its_gradient(N, V, smoothing):
     torch.testing.assert_close(((1 - smoothing) * of_label + smoothing * of_all).double(), losses, **CLOSE)
     torch.testing.assert_close(of_label.double(), F.cross_entropy(exact, labels, reduction="none"), **CLOSE)
     torch.testing.assert_close(logits.double(), exact.grad, **CLOSE)
+
+
+@pytest.mark.parametrize(("smoothing", "agreement"), [(0.0, 1.0), (0.1, 5.0)])
+@pytest.mark.parametrize(("N", "V"), [(2, 1), (6, 7), (4, 64), (2, 1003)])
+def test_two_answers_are_pulled_together(N, V, smoothing, agreement):
+    """R-Drop as its paper writes it, and as autograd derives it."""
+    torch.manual_seed(0)
+    logits, labels = torch.randn(N, V) * 3, torch.randint(0, V, (N // 2,)).repeat(2)
+    exact = logits.double().requires_grad_()
+    p, q = exact.log_softmax(-1).chunk(2)
+    kl = [F.kl_div(one, other, log_target=True, reduction="none").sum(1) for one, other in ((p, q), (q, p))]
+    wanted = 0.5 * (kl[0] + kl[1])
+    (F.cross_entropy(exact, labels, label_smoothing=smoothing, reduction="sum") + agreement * wanted.sum()).backward()
+    of_label, of_all, apart = agreeing_loss(logits, labels, smoothing, agreement)
+    losses = F.cross_entropy(exact, labels, label_smoothing=smoothing, reduction="none")
+    torch.testing.assert_close(((1 - smoothing) * of_label + smoothing * of_all).double(), losses, **CLOSE)
+    torch.testing.assert_close(apart.double(), wanted, **CLOSE)
+    torch.testing.assert_close(logits.double(), exact.grad, rtol=1e-5, atol=2e-6 * agreement * 10)  # p · log p / q
 
 
 def test_logits_that_are_far_apart():

@@ -37,7 +37,7 @@ def losses(data: toy.Corpus, out: Path, *settings: str) -> tuple[list[float], li
 
 
 def test_compiled_is_like_plain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Captured by torch.compile, without its slow code generator, and once more when shapes change: the same code serves
+    """Captured by torch.compile, without its slow code generator, and again when shapes change: the same code serves
     all lengths but 1, or alike on both sides. It adds in another order, of which ten steps of Adam make more."""
     data = toy.corpus(tmp_path / "data")
     plain, _ = losses(data, tmp_path / "plain")

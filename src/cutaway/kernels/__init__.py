@@ -106,6 +106,7 @@ _SIGNATURES: dict[str, tuple[tuple[Any, ...], Any]] = {
     "add_norm_forward": ((_P, _P, _to(Norm), _N, _N, _to(Dropout), _P, _P, _P), None),
     "add_norm_backward": ((_P, _P, _P, _to(Norm), _N, _N, _to(Dropout), _P, _P, _P, _P), None),
     "vocabulary_loss": ((_P, _P, _N, _N, _F, _P, _P), None),
+    "agreeing_loss": ((_P, _P, _N, _N, _F, _F, _P, _P, _P), None),
     "run_stack": ((_to(Stack), _to(Call), _P), _N),
     "tile_columns": ((), _N),
     "largest_four": ((), _N),
@@ -131,6 +132,7 @@ class Kernels:
     add_norm_forward: Callable[..., None]
     add_norm_backward: Callable[..., None]
     vocabulary_loss: Callable[..., None]
+    agreeing_loss: Callable[..., None]
     run_stack: Callable[..., int]
     tile: int
     """How `linear` wants a weight packed: columns of a tile. 0: the processor has no instruction for it, and `linear`

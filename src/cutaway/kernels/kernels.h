@@ -92,6 +92,8 @@ void add_norm_backward(const float *dy, const float *normalized, const float *sh
 
 void vocabulary_loss(float *x, const int64_t *labels, int64_t rows, int64_t n, float smoothing, float *of_label,
                      float *of_all);
+void agreeing_loss(float *x, const int64_t *labels, int64_t rows, int64_t n, float smoothing, float agreement,
+                   float *of_label, float *of_all, float *apart);
 
 /* Random bytes for n numbers, one each: those of word `place` and after of all that a seed stands for (splitmix64).
  * There is room up to a whole word. */

@@ -194,6 +194,42 @@ def vocabulary_loss(logits_NV: Tensor, labels_N: Tensor, smoothing: float = 0.0)
     return of_label_N, of_all_N
 
 
+def agreeing_loss(
+    logits_NV: Tensor, labels_N: Tensor, smoothing: float, agreement: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """`vocabulary_loss` of rows of which row i and row i + N/2 answer the same question, and R-Drop's third part of the
+    loss, times `agreement`: how far each two are apart [N/2], ½ (KL(p‖q) + KL(q‖p)). Its gradient is in the logits."""
+    (N, V), made = logits_NV.shape, kernels_for(logits_NV)
+    if made is None or not logits_NV.is_contiguous():
+        apart, pull_NV = _apart(logits_NV.log_softmax(-1))
+        of_label_N, of_all_N = vocabulary_loss(logits_NV, labels_N, smoothing)
+        logits_NV.add_(pull_NV, alpha=agreement)
+        return of_label_N, of_all_N, apart
+    _check_labels(labels_N, N, V)
+    labels_N = labels_N.contiguous()
+    of_label_N, of_all_N, apart = torch.empty(N), torch.empty(N), torch.empty(N // 2)
+    made.agreeing_loss(
+        logits_NV.data_ptr(), labels_N.data_ptr(), N, V, smoothing, agreement, of_label_N.data_ptr(),
+        of_all_N.data_ptr(), apart.data_ptr(),
+    )  # fmt: skip
+    return of_label_N, of_all_N, apart
+
+
+def _apart(log_p: Tensor) -> tuple[Tensor, Tensor]:
+    """½ (KL(p‖q) + KL(q‖p)) of each row of the upper half and its partner, and its gradient by the logits.
+
+    ∂/∂z_p of KL(p‖q) is p (log p - log q - KL(p‖q)), that of KL(q‖p) is p - q; likewise the other way round.
+    """
+    upper, lower = log_p.chunk(2)
+    p, q = upper.exp(), lower.exp()
+    difference = upper - lower
+    p_to_q = (p * difference).sum(1, keepdim=True)
+    q_to_p = -(q * difference).sum(1, keepdim=True)
+    by_upper = p * (difference - p_to_q) + p - q
+    by_lower = q * (-difference - q_to_p) + q - p
+    return 0.5 * (p_to_q + q_to_p)[:, 0], 0.5 * torch.cat((by_upper, by_lower))
+
+
 def _check_labels(labels_N: Tensor, n: int, n_words: int) -> None:
     """The kernel writes where a label says."""
     if labels_N.dtype != torch.int64 or labels_N.shape != (n,):

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cutaway.kernels.training import vocabulary_loss
+from cutaway.kernels.training import agreeing_loss, vocabulary_loss
 from cutaway.models.heads import LanguageModelHead, MaskedLanguageModelHead
 from cutaway.models.network import Network
 
@@ -79,18 +79,16 @@ class _VocabularyLoss(torch.autograd.Function):
             for rows in _chunks(len(labels), agreement > 0.0):
                 h = hidden[rows].to(dtype)
                 logits = h @ table.T if bias is None else torch.addmm(bias.to(dtype), h, table.T)
-                pull = None
-                if agreement:
-                    apart, pull = _apart(logits.log_softmax(-1, dtype=exact))
-                    total += agreement * apart
                 grad = logits.to(exact)
-                of_label, of_all = vocabulary_loss(grad, labels[rows], smoothing)  # logits are gradients now
-                nll += of_label.sum()
+                if agreement:
+                    of_label, of_all, apart = agreeing_loss(grad, labels[rows], smoothing, agreement)
+                    total += agreement * apart.sum()
+                else:
+                    of_label, of_all = vocabulary_loss(grad, labels[rows], smoothing)
+                nll += of_label.sum()  # logits are gradients now
                 total += (1.0 - smoothing) * of_label.sum() + smoothing * of_all.sum()
                 if d_hidden is None or d_weight is None:
                     continue
-                if pull is not None:
-                    grad.add_(pull, alpha=agreement)
                 if d_bias is not None:
                     d_bias += grad.sum(0)
                 grad = grad.to(dtype)
@@ -118,18 +116,3 @@ def _chunks(n: int, paired: bool) -> list[Any]:
     starts = range(0, half, _ROWS // 2)
     firsts = [torch.arange(start, min(start + _ROWS // 2, half)) for start in starts]
     return [torch.cat((first, first + half)) for first in firsts]
-
-
-def _apart(log_p: Tensor) -> tuple[Tensor, Tensor]:
-    """½ (KL(p‖q) + KL(q‖p)) of the upper and the lower half of the rows, summed, and its gradient by the logits.
-
-    ∂/∂z_p of KL(p‖q) is p (log p - log q - KL(p‖q)), that of KL(q‖p) is p - q; likewise the other way round.
-    """
-    upper, lower = log_p.chunk(2)
-    p, q = upper.exp(), lower.exp()
-    difference = upper - lower
-    p_to_q = (p * difference).sum(1, keepdim=True)
-    q_to_p = -(q * difference).sum(1, keepdim=True)
-    by_upper = p * (difference - p_to_q) + p - q
-    by_lower = q * (-difference - q_to_p) + q - p
-    return 0.5 * (p_to_q + q_to_p).sum(), 0.5 * torch.cat((by_upper, by_lower))
