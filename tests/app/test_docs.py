@@ -1,11 +1,8 @@
 """The documentation, as a person uses it: its code runs, its commands work, its tree is the tree."""
 
-import os
 import re
 import shlex
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import huggingface_hub.constants as constants
@@ -13,6 +10,7 @@ import pytest
 
 from bench.parity import CASES
 from docs import families
+from tests import commands
 from tests.app.small_hub import furnish, lay_out, trained, write_files
 
 ROOT = Path(__file__).parents[2]
@@ -48,13 +46,13 @@ def test_python_on_the_page_runs(
             assert following.startswith(f"```\n\n```\n{printed}"), printed
 
 
-def commands() -> list[str]:
+def commands_on_pages() -> list[str]:
     lines = [line for page in PAGES for block in blocks(page, "") for line in block.splitlines()]
     return sorted({line.split("#")[0].strip() for line in lines if line.startswith(("cutaway ", "cat "))})
 
 
 def test_there_are_commands_to_try() -> None:
-    assert "cutaway notes 6" in commands()
+    assert "cutaway notes 6" in commands_on_pages()
 
 
 @pytest.fixture(scope="session")
@@ -65,7 +63,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "my-translator"
 
 
-@pytest.mark.parametrize("command", commands())
+@pytest.mark.parametrize("command", commands_on_pages())
 def test_command_on_the_page_works(command: str, cache: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     furnish(tmp_path)
     if "my-translator" in command and "--out my-translator" not in command:
@@ -78,13 +76,12 @@ def test_command_on_the_page_works(command: str, cache: Path, tmp_path: Path, re
     typed = "Hello.\n" if command.startswith("cutaway chat") else ""
     if first:  # cat english.txt | cutaway translate …
         typed, command = (tmp_path / first.split()[1]).read_text(encoding="utf-8"), f"cutaway {last}"
-    done = subprocess.run(
-        [sys.executable, "-m", *shlex.split(command)],
-        input=typed, capture_output=True, encoding="utf-8", timeout=60, cwd=tmp_path,
-        env=os.environ | {"HF_HUB_CACHE": str(cache), "HF_HUB_OFFLINE": "1"},
+    done = commands.run(
+        shlex.split(command)[1:], tmp_path / "log", folder=tmp_path, stdin=typed,
+        environment={"HF_HUB_CACHE": str(cache), "HF_HUB_OFFLINE": "1"},
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert done.stdout
+    assert done.code == 0, done.err
+    assert done.out
 
 
 def test_the_tree_of_the_readme_is_the_tree() -> None:

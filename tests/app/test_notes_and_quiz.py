@@ -14,24 +14,21 @@ import torch
 from cutaway.cli import quiz as quiz_command
 from cutaway.cli.prose import paragraph
 from cutaway.seeing import quiz
+from tests import commands
 
 MISPRINTED = [3, 5, 6, 9, 10, 11, 13, 15, 19]
 RIGHT = ["a b C", "c", "A", "d", "a", "B", "b"]
 
 
-def cutaway(*arguments: str, stdin: str = "", columns: int = 80) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"COLUMNS": str(columns), "PYTHONIOENCODING": "utf-8"}
-    return subprocess.run(
-        [sys.executable, "-m", "cutaway", *arguments],
-        input=stdin, capture_output=True, encoding="utf-8", env=environment, timeout=120, check=False,
-    )  # fmt: skip
+def cutaway(*arguments: str, stdin: str = "", columns: int = 80) -> commands.Done:
+    return commands.run(arguments, stdin=stdin, environment={"COLUMNS": str(columns)})
 
 
 def shown(*arguments: str, stdin: str = "", columns: int = 80) -> str:
     """What a run that goes well prints; nothing else may be said."""
     done = cutaway(*arguments, stdin=stdin, columns=columns)
-    assert (done.returncode, done.stderr) == (0, "")
-    return done.stdout
+    assert (done.code, done.err) == (0, "")
+    return done.out
 
 
 def words(text: str) -> str:
@@ -151,19 +148,19 @@ def test_json_of_one_is_that_one(as_json: dict[str, Any]) -> None:
 @pytest.mark.parametrize("command", [("notes", "21"), ("quiz", "8")])
 def test_a_number_that_does_not_exist(command: tuple[str, ...]) -> None:
     done = cutaway(*command)
-    assert done.returncode == 2
-    assert done.stdout == ""
-    assert len(done.stderr.splitlines()) == 1
-    assert f"no {'example' if command[0] == 'notes' else 'question'} {command[1]}" in done.stderr
-    assert f"1 to {20 if command[0] == 'notes' else 7}" in done.stderr
+    assert done.code == 2
+    assert done.out == ""
+    assert len(done.err.splitlines()) == 1
+    assert f"no {'example' if command[0] == 'notes' else 'question'} {command[1]}" in done.err
+    assert f"1 to {20 if command[0] == 'notes' else 7}" in done.err
 
 
 @pytest.mark.parametrize("text", ["x", "-1", "0", "1.5"])
 def test_a_number_that_is_none(text: str) -> None:
     for command, what, last in (("notes", "example", 20), ("quiz", "question", 7)):
         done = cutaway(command, text)
-        assert done.returncode == 2
-        assert done.stderr == f"Error: there is no {what} {text} in the notes; expected a number from 1 to {last}\n"
+        assert done.code == 2
+        assert done.err == f"Error: there is no {what} {text} in the notes; expected a number from 1 to {last}\n"
 
 
 @pytest.mark.parametrize("columns", [36, 45, 50, 60, 79])

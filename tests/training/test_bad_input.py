@@ -10,6 +10,7 @@ from cutaway.training import loop as loop_module
 from cutaway.training.loop import TrainingError
 from cutaway.training.run import resume, train
 from cutaway.training.translation import Translation
+from tests import commands
 from tests.training import toy
 
 
@@ -21,7 +22,7 @@ def data(tmp_path: Path) -> toy.Corpus:
 def refused(tmp_path: Path, command: list[str]) -> str:
     """The sentence; nothing was written."""
     before = [path for path in sorted(tmp_path.rglob("*")) if path.stem != "log"]
-    sentence = toy.one_sentence(toy.run(command, tmp_path / "log"))
+    sentence = commands.one_sentence(commands.run(command, tmp_path / "log"))
     assert not (tmp_path / "out").exists(), "the mistake was known before training"
     assert [path for path in sorted(tmp_path.rglob("*")) if path.stem != "log"] == before
     return sentence
@@ -164,10 +165,12 @@ def test_an_output_folder_that_is_not_free(tmp_path: Path, data: toy.Corpus) -> 
     (tmp_path / "file").write_text("mine")
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "README.md").write_text("mine")
-    sentence = toy.one_sentence(toy.run(toy.arguments(data, tmp_path / "file"), tmp_path / "log"))
+    sentence = commands.one_sentence(commands.run(toy.arguments(data, tmp_path / "file"), tmp_path / "log"))
     assert sentence == f"{tmp_path / 'file'} is a file; --out names a folder to make"
     for force in ([], ["--force"]):
-        sentence = toy.one_sentence(toy.run([*toy.arguments(data, tmp_path / "notes"), *force], tmp_path / "log"))
+        sentence = commands.one_sentence(
+            commands.run([*toy.arguments(data, tmp_path / "notes"), *force], tmp_path / "log")
+        )
         assert sentence == f"{tmp_path / 'notes'} exists and holds something else; choose another --out"
     assert all_of(tmp_path / "notes") == {str(tmp_path / "notes" / "README.md"): b"mine"}
 
@@ -178,15 +181,15 @@ def test_an_output_folder_that_holds_a_run(tmp_path: Path, data: toy.Corpus) -> 
     (out / "mine.txt").write_text("mine")
     before = all_of(out)
     command = toy.arguments(data, out, "schedule.steps=2", "seed=5")
-    sentence = toy.one_sentence(toy.run(command, tmp_path / "log"))
+    sentence = commands.one_sentence(commands.run(command, tmp_path / "log"))
     assert sentence == (
         f"{out} holds another run, at step-00000003: go on with it (cutaway resume {out}), choose another --out, or "
         f"start over with --force"
     )
     assert all_of(out) == before
-    toy.one_sentence(toy.run([*command, "--force", "--set", "model.n_heads=3"], tmp_path / "log"))
+    commands.one_sentence(commands.run([*command, "--force", "--set", "model.n_heads=3"], tmp_path / "log"))
     assert all_of(out) == before, "a mistake costs nothing, even with --force"
-    assert toy.run([*command, "--force"], tmp_path / "log").code == 0
+    assert commands.run([*command, "--force"], tmp_path / "log").code == 0
     assert toy.newest(out).name == "step-00000002"
     assert (out / "mine.txt").read_text() == "mine"
 
@@ -194,14 +197,14 @@ def test_an_output_folder_that_holds_a_run(tmp_path: Path, data: toy.Corpus) -> 
 def test_a_folder_killed_as_it_began(tmp_path: Path, data: toy.Corpus) -> None:
     (tmp_path / "out" / "training").mkdir(parents=True)
     command = toy.arguments(data, tmp_path / "out", "schedule.steps=2")
-    sentence = toy.one_sentence(toy.run(command, tmp_path / "log"))
+    sentence = commands.one_sentence(commands.run(command, tmp_path / "log"))
     assert sentence == f"{tmp_path / 'out'} holds a run that ended before it began; start over with --force"
-    assert toy.run([*command, "--force"], tmp_path / "log").code == 0
+    assert commands.run([*command, "--force"], tmp_path / "log").code == 0
 
 
 def test_resume_where_there_is_no_run(tmp_path: Path) -> None:
     for folder in (tmp_path, tmp_path / "gone"):
-        sentence = toy.one_sentence(toy.run(["resume", str(folder)], tmp_path / "log"))
+        sentence = commands.one_sentence(commands.run(["resume", str(folder)], tmp_path / "log"))
         assert sentence == f"{folder} holds no run: it has no run.toml; begin one with cutaway train"
 
 
@@ -214,24 +217,26 @@ def test_resume_with_other_settings(tmp_path: Path, data: toy.Corpus) -> None:
         toml.replace("\nrate = 0.005\n", "\nrate = 0.001\n").replace("steps = 4", "steps = 6")
     )
     before = all_of(out)
-    sentence = toy.one_sentence(toy.run(["resume", str(out)], tmp_path / "log"))
+    sentence = commands.one_sentence(commands.run(["resume", str(out)], tmp_path / "log"))
     assert sentence == (
         f"{out / 'run.toml'} has changed since step-00000004: optimizer.rate (0.005, now 0.001), schedule.steps (4, "
         f"now 6); set it back, or go on all the same with --force"
     )
     assert all_of(out) == before
-    assert toy.run(["resume", str(out), "--force"], tmp_path / "log").code == 0
+    assert commands.run(["resume", str(out), "--force"], tmp_path / "log").code == 0
     assert toy.newest(out).name == "step-00000006"
     (out / "run.toml").write_text((out / "run.toml").read_text().replace("keep = 2", "keep = 3"))
-    assert toy.run(["resume", str(out)], tmp_path / "log").code == 0, "how often it saves changes nothing it learns"
+    assert commands.run(["resume", str(out)], tmp_path / "log").code == 0, (
+        "how often it saves changes nothing it learns"
+    )
 
 
 def test_resume_with_a_key_taken_out(tmp_path: Path, data: toy.Corpus) -> None:
     out = tmp_path / "out"
     train(toy.config(data, "schedule.steps=4"), out)
     (out / "run.toml").write_text((out / "run.toml").read_text().replace("\nevery = 3\n", "\n"))
-    assert "validation.every (3, now 1)" in toy.one_sentence(toy.run(["resume", str(out)], tmp_path / "log"))
-    assert toy.run(["resume", str(out), "--force"], tmp_path / "log").code == 0
+    assert "validation.every (3, now 1)" in commands.one_sentence(commands.run(["resume", str(out)], tmp_path / "log"))
+    assert commands.run(["resume", str(out), "--force"], tmp_path / "log").code == 0
 
 
 def test_resume_with_other_data(tmp_path: Path, data: toy.Corpus) -> None:
@@ -242,16 +247,16 @@ def test_resume_with_other_data(tmp_path: Path, data: toy.Corpus) -> None:
     for change, which in ((data, "the training data"), (valid, "the validation data")):
         old = change.source.read_text()
         change.source.write_text(old.replace("pa", "pe"))
-        sentence = toy.one_sentence(toy.run(["resume", str(out)], tmp_path / "log"))
+        sentence = commands.one_sentence(commands.run(["resume", str(out)], tmp_path / "log"))
         assert sentence == (
             f"{which} of {out} changed since step-00000004; put the old files back, or go on with the new ones with "
             f"--force"
         )
         change.source.write_text(old)
     os.utime(data.source)
-    assert toy.run(["resume", str(out)], tmp_path / "log").code == 0, "a file's date says nothing"
+    assert commands.run(["resume", str(out)], tmp_path / "log").code == 0, "a file's date says nothing"
     data.source.write_text(data.source.read_text().replace("pa", "pe"))
-    assert toy.run(["resume", str(out), "--force"], tmp_path / "log").code == 0
+    assert commands.run(["resume", str(out), "--force"], tmp_path / "log").code == 0
 
 
 # --------------------------------------------------------------------------------------------------- on the way
@@ -261,12 +266,12 @@ def test_learning_that_breaks_down(tmp_path: Path, data: toy.Corpus) -> None:
     """A rate of 1e30 makes weights whose products are infinite."""
     out = tmp_path / "out"
     wild = ["optimizer.rate=1e30", "optimizer.clip=0", "schedule.warmup=0", "validation.every=12", toy.EVERY_STEP]
-    done = toy.run(toy.arguments(data, out, *wild), tmp_path / "log")
-    sentence = toy.one_sentence(done)
+    done = commands.run(toy.arguments(data, out, *wild), tmp_path / "log")
+    sentence = commands.one_sentence(done)
     assert sentence.startswith("the loss is nan at step 2, so learning has broken down; the state of step-00000001 is ")
     assert sentence.endswith("Lower optimizer.rate (now 1e+30), or raise schedule.warmup (now 0)")
     assert toy.newest(out).name == "step-00000001", "the last good state stays"
-    assert "the loss is nan at step 2" in toy.one_sentence(toy.run(["resume", str(out)], tmp_path / "log"))
+    assert "the loss is nan at step 2" in commands.one_sentence(commands.run(["resume", str(out)], tmp_path / "log"))
 
 
 def test_a_validation_that_breaks_down(tmp_path: Path, data: toy.Corpus, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from cutaway.training import optimizer, schedule
 from cutaway.training.config import TokenizerKind, TrainConfig
 from cutaway.training.run import train
 from cutaway.training.toml import config_of, read_config, with_settings, write_config
+from tests import commands
 from tests.training import toy
 
 SECTIONS = [field.name for field in fields(TrainConfig) if is_dataclass(get_type_hints(TrainConfig)[field.name])]
@@ -132,15 +133,15 @@ def test_a_written_config_is_a_run(tmp_path: Path) -> None:
     """From --write-config to a model, and its run.toml to the same model once more."""
     data, toml = toy.corpus(tmp_path / "data", 60), tmp_path / "run.toml"
     command = toy.arguments(data, tmp_path / "unused", "schedule.steps=4")
-    done = toy.run([*command, "--write-config", str(toml)], tmp_path / "log")
+    done = commands.run([*command, "--write-config", str(toml)], tmp_path / "log")
     assert (done.code, done.out) == (0, f"{toml}\n")
     assert not (tmp_path / "unused").exists()
     head = toml.read_text().replace("\n# ", " ")  # it is as long as the file's name
     assert head.startswith(f"# A training run of cutaway: cutaway train {toml} --out")
-    assert toy.run(["train", str(toml), "--out", str(tmp_path / "one")], tmp_path / "log").code == 0
+    assert commands.run(["train", str(toml), "--out", str(tmp_path / "one")], tmp_path / "log").code == 0
     left = tmp_path / "one" / "run.toml"
     assert None not in [getattr(read_config(left).schedule, name) for name in ("steps", "warmup", "kind")]
-    assert toy.run(["train", str(left), "--out", str(tmp_path / "two")], tmp_path / "log").code == 0
+    assert commands.run(["train", str(left), "--out", str(tmp_path / "two")], tmp_path / "log").code == 0
     toy.same_run(tmp_path / "one", tmp_path / "two")
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from cutaway.training.run import train
+from tests import commands
 from tests.training import toy
 
 STEPS = {"transformer-tiny": 420, "bahdanau-gru": 300}
@@ -31,7 +32,7 @@ def test_learns_the_toy_language(tmp_path: Path, preset: str) -> None:
     unseen = [
         text for text in toy.sentences(40, seed=99, longest=5) if text not in data.source.read_text().splitlines()
     ][:12]
-    done = toy.run(["translate", *unseen, "--model", str(tmp_path / "out")], tmp_path / "log")
+    done = commands.run(["translate", *unseen, "--model", str(tmp_path / "out")], tmp_path / "log")
     assert done.code == 0, done.err
     wanted = [toy.translate(text) for text in unseen]
     right = sum(a == b for a, b in zip(done.out.splitlines(), wanted, strict=True))

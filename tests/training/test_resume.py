@@ -20,6 +20,7 @@ from cutaway.models.build import build
 from cutaway.training.folder import RunFolder
 from cutaway.training.run import resume, train
 from cutaway.training.watch import Watch
+from tests import commands
 from tests.training import toy
 
 KEPT = [toy.EVERY_STEP, "optimizer.kind=muon", "averaging.ema=0.9", "averaging.of=best", "model.dropout=0.2"]
@@ -34,7 +35,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> toy.Corpus:
 def whole(tmp_path_factory: pytest.TempPathFactory, data: toy.Corpus) -> Path:
     """The run that nobody disturbs."""
     folder = tmp_path_factory.mktemp("whole")
-    done = toy.run(toy.arguments(data, folder / "out", *KEPT), folder / "log")
+    done = commands.run(toy.arguments(data, folder / "out", *KEPT), folder / "log")
     assert done.code == 0, done.err
     return folder / "out"
 
@@ -60,7 +61,7 @@ def test_the_same_run_twice_is_the_same(tmp_path: Path, data: toy.Corpus, whole:
 @pytest.mark.parametrize("seed", [1, 2])
 def test_killed_three_times(tmp_path: Path, data: toy.Corpus, whole: Path, seed: int) -> None:
     draw, out = random.Random(seed), tmp_path / "out"
-    command = toy.Command(toy.arguments(data, out, *KEPT), tmp_path / "log")
+    command = commands.Command(toy.arguments(data, out, *KEPT), tmp_path / "log")
     for step in sorted(draw.sample(range(1, 10), 3)):
         assert command.wait_until(lambda step=step: newest_step(out) >= step), command.read(".err")
         time.sleep(draw.uniform(0, 0.03))  # a step and its state take about that
@@ -68,7 +69,7 @@ def test_killed_three_times(tmp_path: Path, data: toy.Corpus, whole: Path, seed:
         assert newest_step(out) < 12, "it was killed before it was done"
         if (out / "model.safetensors").is_file():
             cutaway.load(out)
-        command = toy.Command(["resume", str(out)], tmp_path / "log")
+        command = commands.Command(["resume", str(out)], tmp_path / "log")
     done = command.wait()
     assert done.code == 0, done.err
     toy.same_run(out, whole)
@@ -81,10 +82,10 @@ def newest_step(out: Path) -> int:
 @pytest.mark.parametrize("step", [1, 5, 6])
 def test_killed_right_after_a_state(tmp_path: Path, data: toy.Corpus, whole: Path, step: int) -> None:
     out = tmp_path / "out"
-    command = toy.Command(toy.arguments(data, out, *KEPT), tmp_path / "log")
+    command = commands.Command(toy.arguments(data, out, *KEPT), tmp_path / "log")
     assert command.wait_until((out / "training" / f"step-{step:08}").exists)
     command.kill()
-    done = toy.run(["resume", str(out)], tmp_path / "log")
+    done = commands.run(["resume", str(out)], tmp_path / "log")
     assert done.code == 0, done.err
     assert "going on after step" in done.err
     toy.same_run(out, whole)
@@ -116,36 +117,36 @@ def test_trained_further_and_killed_before_the_first_state(tmp_path: Path, data:
     command = ["train", "translate", *data.options(), "--from", str(whole), "--set", "saving.minutes=60"]
     for setting in further:
         command += ["--set", setting]
-    assert toy.run([*command, "--out", str(tmp_path / "whole")], tmp_path / "log").code == 0
-    running = toy.Command([*command, "--out", str(tmp_path / "out")], tmp_path / "log")
+    assert commands.run([*command, "--out", str(tmp_path / "whole")], tmp_path / "log").code == 0
+    running = commands.Command([*command, "--out", str(tmp_path / "out")], tmp_path / "log")
     assert running.wait_until((tmp_path / "out" / "run.toml").exists)
     running.kill()
     assert not list((tmp_path / "out" / "training").glob("step-*"))
-    assert toy.run(["resume", str(tmp_path / "out")], tmp_path / "log").code == 0
+    assert commands.run(["resume", str(tmp_path / "out")], tmp_path / "log").code == 0
     toy.same_run(tmp_path / "out", tmp_path / "whole")
 
 
 def test_a_torn_line_of_metrics_is_forgotten(tmp_path: Path, data: toy.Corpus, whole: Path) -> None:
     out = tmp_path / "out"
-    command = toy.Command(toy.arguments(data, out, *KEPT), tmp_path / "log")
+    command = commands.Command(toy.arguments(data, out, *KEPT), tmp_path / "log")
     assert command.wait_until((out / "training" / "step-00000004").exists)
     command.kill()
     with (out / "metrics.jsonl").open("ab") as file:
         file.write(b"\0\0\0\0\n" + b'{"step": 3, "val')
-    assert toy.run(["resume", str(out)], tmp_path / "log").code == 0
+    assert commands.run(["resume", str(out)], tmp_path / "log").code == 0
     toy.same_run(out, whole)
 
 
 @pytest.mark.parametrize("damaged", ["weights.safetensors", "facts.json"])
 def test_a_damaged_state_costs_a_step(tmp_path: Path, data: toy.Corpus, whole: Path, damaged: str) -> None:
     out = tmp_path / "out"
-    command = toy.Command(toy.arguments(data, out, *KEPT), tmp_path / "log")
+    command = commands.Command(toy.arguments(data, out, *KEPT), tmp_path / "log")
     assert command.wait_until((out / "training" / "step-00000004").exists)
     command.kill()
     newest = toy.newest(out)
     with toy.read_back(newest / damaged) as content:
         content[len(content) // 2] ^= 1
-    done = toy.run(["resume", str(out)], tmp_path / "log")
+    done = commands.run(["resume", str(out)], tmp_path / "log")
     assert done.code == 0, done.err
     warning = f"Warning: {newest / damaged} is damaged: it is not what its manifest says; trying the state before"
     assert warning in done.err
@@ -156,7 +157,7 @@ def test_a_damaged_state_costs_a_step(tmp_path: Path, data: toy.Corpus, whole: P
 def test_stopped_by_a_signal(tmp_path: Path, data: toy.Corpus, whole: Path, number: signal.Signals, code: int) -> None:
     out = tmp_path / "out"
     settings = [each for each in KEPT if each != toy.EVERY_STEP]  # so that the state is the signal's
-    command = toy.Command(toy.arguments(data, out, *settings), tmp_path / "log")
+    command = commands.Command(toy.arguments(data, out, *settings), tmp_path / "log")
     assert command.wait_until((out / "metrics.jsonl").exists)
     command.signal(number)
     done = command.wait()
@@ -169,7 +170,7 @@ def test_stopped_by_a_signal(tmp_path: Path, data: toy.Corpus, whole: Path, numb
     assert 3 <= step < 12
     assert json.loads((state / "facts.json").read_text())["step"] == step
     assert f"{step} steps (SIG" in (out / "README.md").read_text()
-    assert toy.run(["resume", str(out)], tmp_path / "log").code == 0
+    assert commands.run(["resume", str(out)], tmp_path / "log").code == 0
     found, expected = toy.left_behind(out), toy.left_behind(whole)
     for each in (found, expected):
         each["facts"]["config"].pop("saving")
@@ -179,10 +180,10 @@ def test_stopped_by_a_signal(tmp_path: Path, data: toy.Corpus, whole: Path, numb
 def test_two_processes_do_not_train_in_one_folder(tmp_path: Path, data: toy.Corpus) -> None:
     out = tmp_path / "out"
     asked = toy.arguments(data, out, toy.EVERY_STEP, "schedule.steps=100000", "validation.every=100000")
-    first = toy.Command(asked, tmp_path / "first")
+    first = commands.Command(asked, tmp_path / "first")
     assert first.wait_until(lambda: newest_step(out) >= 1), first.read(".err")
     for again in (["resume", str(out)], [*asked, "--force"]):
-        said = toy.one_sentence(toy.run(again, tmp_path / "second"))
+        said = commands.one_sentence(commands.run(again, tmp_path / "second"))
         assert said == f"another process is training in {out} now; wait for it, stop it, or choose another --out"
     before = newest_step(out)
     assert first.wait_until(lambda: newest_step(out) > before), "the first one goes on, undisturbed"
@@ -212,7 +213,7 @@ def test_other_kernels_are_told(tmp_path: Path, whole: Path, monkeypatch: pytest
 
 def test_a_second_signal_ends_it_at_once(tmp_path: Path, data: toy.Corpus) -> None:
     out = tmp_path / "out"
-    command = toy.Command(toy.arguments(data, out, "schedule.steps=100000"), tmp_path / "log")
+    command = commands.Command(toy.arguments(data, out, "schedule.steps=100000"), tmp_path / "log")
     assert command.wait_until((out / "metrics.jsonl").exists)
     command.signal(signal.SIGINT)
     command.signal(signal.SIGINT)
@@ -223,10 +224,10 @@ def test_a_second_signal_ends_it_at_once(tmp_path: Path, data: toy.Corpus) -> No
 
 def test_a_run_that_is_done_changes_nothing(tmp_path: Path, data: toy.Corpus) -> None:
     out = tmp_path / "out"
-    assert toy.run(toy.arguments(data, out, *KEPT), tmp_path / "log").code == 0
+    assert commands.run(toy.arguments(data, out, *KEPT), tmp_path / "log").code == 0
     before = toy.left_behind(out)
     lines = (out / "metrics.jsonl").read_text()
-    done = toy.run(["resume", str(out)], tmp_path / "log")
+    done = commands.run(["resume", str(out)], tmp_path / "log")
     assert done.code == 0, done.err
     assert "this run was done already" in done.err
     assert "after 12 steps" in done.out

@@ -15,6 +15,7 @@ import torch
 import cutaway
 from cutaway.errors import CheckpointError
 from cutaway.training import state
+from tests import commands
 from tests.training import toy
 
 FILES = ("weights.safetensors", "optimizer.safetensors", "facts.json", "manifest.json")
@@ -211,7 +212,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> toy.Corpus:
 
 
 def test_nothing_in_a_runs_folder_is_a_pickle(tmp_path: Path, data: toy.Corpus) -> None:
-    done = toy.run(toy.arguments(data, tmp_path / "out", toy.EVERY_STEP, "averaging.ema=0.9"), tmp_path / "log")
+    done = commands.run(toy.arguments(data, tmp_path / "out", toy.EVERY_STEP, "averaging.ema=0.9"), tmp_path / "log")
     assert done.code == 0, done.err
     files = [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
     assert len(files) > 15
@@ -220,7 +221,7 @@ def test_nothing_in_a_runs_folder_is_a_pickle(tmp_path: Path, data: toy.Corpus) 
         assert not zipfile.is_zipfile(path), path
         assert start[:1] != b"\x80", path  # how a pickle begins since protocol 2
         kinds = (".safetensors", ".json", ".jsonl", ".toml", ".md", ".png", ".txt")
-        assert path.suffix in kinds or path.name == "latest" or "tfevents" in path.name, path
+        assert path.suffix in kinds or path.name in ("latest", ".claim") or "tfevents" in path.name, path
     for path in (tmp_path / "out").rglob("*.safetensors"):
         size = int.from_bytes(path.read_bytes()[:8], "little")
         assert json.loads(path.read_bytes()[8 : 8 + size])["__metadata__"] == {"format": "pt"}
@@ -252,8 +253,8 @@ def test_a_full_disk(tmp_path: Path, data: toy.Corpus, kilobytes: int) -> None:
     settings = [toy.EVERY_STEP, "averaging.count=4"]
     with small_disk(disk, kilobytes) as (room, limit):
         out = disk / "out"
-        done = toy.run(toy.arguments(data, out, *settings), tmp_path / "log", limit)
-        sentence = toy.one_sentence(done)
+        done = commands.run(toy.arguments(data, out, *settings), tmp_path / "log", file_limit=limit)
+        sentence = commands.one_sentence(done)
         assert "No space left on device" in sentence or "File too large" in sentence
         assert "choose another --out" in sentence or "ake room" in sentence, sentence
         if (out / "model.safetensors").is_file():
@@ -262,13 +263,13 @@ def test_a_full_disk(tmp_path: Path, data: toy.Corpus, kilobytes: int) -> None:
         if kilobytes == 16:
             assert not out.exists(), "nothing had begun"
             return
-        toy.one_sentence(toy.run(["resume", str(out)], tmp_path / "log", limit))
+        commands.one_sentence(commands.run(["resume", str(out)], tmp_path / "log", file_limit=limit))
         room()
-        again = toy.run(["resume", str(out)], tmp_path / "log")
+        again = commands.run(["resume", str(out)], tmp_path / "log")
         assert again.code == 0, again.err
         cutaway.load(out)
         whole = tmp_path / "whole"
-        assert toy.run(toy.arguments(data, whole, *settings), tmp_path / "log").code == 0
+        assert commands.run(toy.arguments(data, whole, *settings), tmp_path / "log").code == 0
         toy.same_run(out, whole)
 
 
@@ -277,7 +278,7 @@ def stopped(tmp_path: Path, data: toy.Corpus) -> Iterator[Path]:
     """A run that could go on, on a disk of its own."""
     with small_disk(tmp_path / "disk", 9999):
         out = tmp_path / "disk" / "out"
-        assert toy.run(toy.arguments(data, out, toy.EVERY_STEP, "schedule.steps=6"), tmp_path / "log").code == 0
+        assert commands.run(toy.arguments(data, out, toy.EVERY_STEP, "schedule.steps=6"), tmp_path / "log").code == 0
         toml = (out / "run.toml").read_text()
         (out / "run.toml").write_text(toml.replace("\nsteps = 6\n", "\nsteps = 9\n"))
         yield out
@@ -287,8 +288,8 @@ def test_a_read_only_disk(tmp_path: Path, stopped: Path) -> None:
     """Root may write wherever a mode forbids it, so the disk says no; where none can be mounted, files are limited."""
     mounted = subprocess.run(["mount", "-o", "remount,ro", stopped.parent], capture_output=True).returncode == 0
     before = {path: path.read_bytes() for path in stopped.rglob("*") if path.is_file()}
-    done = toy.run(["resume", str(stopped), "--force"], tmp_path / "log", None if mounted else 20_000)
-    sentence = toy.one_sentence(done)
+    done = commands.run(["resume", str(stopped), "--force"], tmp_path / "log", file_limit=None if mounted else 20_000)
+    sentence = commands.one_sentence(done)
     assert sentence.startswith(f"can't save the state of step 7 in {stopped / 'training'}: "), sentence
     assert sentence.endswith(
         "; the last good state is step-00000006. Make room, or the folder writable, and go on with `cutaway resume`"
@@ -304,17 +305,17 @@ def test_weights_that_can_not_be_kept_and_weights_that_are_gone(tmp_path: Path, 
     snapshots = stopped / "training" / "snapshots"
     shutil.rmtree(snapshots)
     snapshots.write_text("")
-    sentence = toy.one_sentence(toy.run(["resume", str(stopped), "--force"], tmp_path / "log"))
+    sentence = commands.one_sentence(commands.run(["resume", str(stopped), "--force"], tmp_path / "log"))
     assert sentence.startswith(f"can't keep the weights of step 9 in {snapshots}: "), sentence
     cutaway.load(stopped)
     snapshots.unlink()
-    done = toy.run(["resume", str(stopped), "--force"], tmp_path / "log")
-    assert f"{snapshots}/step-0000000" in toy.one_sentence(done), "the average needs them"
+    done = commands.run(["resume", str(stopped), "--force"], tmp_path / "log")
+    assert f"{snapshots}/step-0000000" in commands.one_sentence(done), "the average needs them"
 
 
 def test_a_folder_that_can_not_be_made(tmp_path: Path, data: toy.Corpus) -> None:
     (tmp_path / "file").write_text("")
     for out in (tmp_path / "file" / "out", Path("/proc/out")):
-        sentence = toy.one_sentence(toy.run(toy.arguments(data, out), tmp_path / "log"))
+        sentence = commands.one_sentence(commands.run(toy.arguments(data, out), tmp_path / "log"))
         assert sentence.startswith(f"can't write {out}: "), sentence
         assert sentence.endswith("; choose another --out")

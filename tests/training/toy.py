@@ -1,32 +1,16 @@
-"""A made-up language that a small model learns in seconds, runs that learn it, and commands in processes of their own.
+"""A made-up language that a small model learns in seconds, and runs that learn it.
 
 A word means another word, always the same one, and a sentence is said backwards: `pa ku to` is `Ti Uk Ap` turned round.
 """
 
 import contextlib
 import json
-import multiprocessing as mp
-import os
 import random
-import signal
-import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-import matplotlib.backends.backend_agg  # all these once, by the server that commands are forked from
-import matplotlib.figure  # noqa: F401
-import sacrebleu  # noqa: F401
-import tensorboardX.event_file_writer  # noqa: F401
-import torch
-import torch._dynamo  # optimisers ask for it when they are made
-
-import cutaway.cli.train
-import cutaway.training.run  # noqa: F401
-from cutaway.cli.main import main
 from cutaway.files import parse_json
 from cutaway.training.config import TrainConfig
 from cutaway.training.toml import with_settings
@@ -85,84 +69,6 @@ def arguments(data: Corpus, out: Path, *settings: str) -> list[str]:
     for setting in (*SMALL, *settings):
         command += ["--set", setting]
     return command
-
-
-# ---------------------------------------------------------------------------------------------------- commands
-
-
-@dataclass(frozen=True)
-class Done:
-    code: int
-    out: str
-    err: str
-
-
-class Command:
-    """`cutaway …` in a process of its own, which may be killed. Forked from a server that has torch: starts at once."""
-
-    def __init__(self, command: list[str], log: Path, file_limit: int | None = None) -> None:
-        self.log = log
-        context = mp.get_context("forkserver")
-        context.set_forkserver_preload(["tests.training.toy"])
-        self.process: BaseProcess = context.Process(target=_command, args=(command, str(log), file_limit))
-        self.process.start()
-
-    def wait(self, seconds: float = 600.0) -> Done:
-        self.process.join(seconds)
-        assert self.process.exitcode is not None, f"still running after {seconds} s: {self.read('.err')}"
-        return Done(self.process.exitcode, self.read(".out"), self.read(".err"))
-
-    def read(self, suffix: str) -> str:
-        path = self.log.with_suffix(suffix)
-        return path.read_text() if path.is_file() else ""
-
-    def wait_until(self, happened: Callable[[], bool], seconds: float = 300.0) -> bool:
-        """Whether something happened before the command ended."""
-        end = time.monotonic() + seconds
-        while not happened():
-            assert time.monotonic() < end, f"nothing happened: {self.read('.err')}"
-            if not self.process.is_alive():
-                return happened()
-            time.sleep(0.002)
-        return True
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.join()
-
-    def signal(self, number: signal.Signals) -> None:
-        assert self.process.pid is not None
-        os.kill(self.process.pid, number)
-
-
-def _command(command: list[str], log: str, file_limit: int | None) -> None:
-    """In the child."""
-    for number, suffix in ((1, ".out"), (2, ".err")):
-        file = os.open(Path(log).with_suffix(suffix), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        os.dup2(file, number)
-    sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")
-    torch.set_num_threads(1)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    if file_limit is not None:
-        import resource
-
-        resource.setrlimit(resource.RLIMIT_FSIZE, (file_limit, file_limit))
-    sys.argv = ["cutaway", *command]
-    main()
-
-
-def run(command: list[str], log: Path, file_limit: int | None = None) -> Done:
-    return Command(command, log, file_limit).wait()
-
-
-def one_sentence(done: Done) -> str:
-    """The error that a command ended with: exit code 2, one line that says so, no traceback."""
-    assert done.code == 2, (done.code, done.err)
-    assert "Traceback" not in done.err, done.err
-    last = done.err.splitlines()[-1]
-    assert last.startswith("Error: "), done.err
-    assert done.err.count("Error: ") == 1, done.err
-    return last.removeprefix("Error: ")
 
 
 # ------------------------------------------------------------------------------------------- what a run leaves

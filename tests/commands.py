@@ -1,0 +1,129 @@
+"""`cutaway …` in a process of its own, as a person runs it. It is forked from a server that has torch already, so it
+starts at once; what a command loads by itself, and how long that takes, is tested in tests/app/test_cli.py."""
+
+import contextlib
+import multiprocessing as mp
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+import matplotlib.backends.backend_agg  # all these once, by the server
+import matplotlib.figure  # noqa: F401
+import sacrebleu  # noqa: F401
+import tensorboardX.event_file_writer  # noqa: F401
+import torch
+import torch._dynamo  # optimisers ask for it when they are made
+
+import cutaway.cli.train
+import cutaway.training.run  # noqa: F401
+from cutaway.cli.main import main
+
+
+@dataclass(frozen=True)
+class Done:
+    code: int
+    out: str
+    err: str
+
+
+@dataclass(frozen=True)
+class _Asked:
+    words: Sequence[str]
+    log: Path
+    folder: Path
+    environment: Mapping[str, str]
+    file_limit: int | None
+
+
+class Command:
+    """May be waited for, told something or killed. What it prints goes to the files log.out and log.err."""
+
+    def __init__(
+        self,
+        words: Sequence[str],
+        log: Path,
+        *,
+        folder: Path | None = None,
+        environment: Mapping[str, str] | None = None,
+        stdin: str = "",
+        file_limit: int | None = None,
+    ) -> None:
+        """`folder` is where it runs; `environment` is added to ours; no file may grow beyond `file_limit` bytes."""
+        self.log = log
+        log.with_suffix(".in").write_text(stdin, encoding="utf-8")
+        context = mp.get_context("forkserver")
+        context.set_forkserver_preload(["tests.commands"])
+        asked = _Asked(words, log, folder or Path.cwd(), dict(environment or {}), file_limit)
+        self.process: BaseProcess = context.Process(target=_run, args=(asked,))
+        self.process.start()
+
+    def wait(self, seconds: float = 600.0) -> Done:
+        self.process.join(seconds)
+        assert self.process.exitcode is not None, f"still running after {seconds} s: {self.read('.err')}"
+        return Done(self.process.exitcode, self.read(".out"), self.read(".err"))
+
+    def read(self, suffix: str) -> str:
+        path = self.log.with_suffix(suffix)
+        return path.read_text(encoding="utf-8") if path.is_file() else ""
+
+    def wait_until(self, happened: Callable[[], bool], seconds: float = 300.0) -> bool:
+        """Whether something happened before the command ended."""
+        end = time.monotonic() + seconds
+        while not happened():
+            assert time.monotonic() < end, f"nothing happened: {self.read('.err')}"
+            if not self.process.is_alive():
+                return happened()
+            time.sleep(0.002)
+        return True
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.join()
+
+    def signal(self, number: signal.Signals) -> None:
+        assert self.process.pid is not None
+        os.kill(self.process.pid, number)
+
+
+def _run(asked: _Asked) -> None:
+    """In the child."""
+    read, write = os.O_RDONLY, os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+    for number, (suffix, mode) in enumerate(((".in", read), (".out", write), (".err", write))):
+        os.dup2(os.open(asked.log.with_suffix(suffix), mode), number)
+    sys.stdin, sys.stdout, sys.stderr = (
+        os.fdopen(number, mode, encoding="utf-8") for number, mode in enumerate(("r", "w", "w"))
+    )
+    os.chdir(asked.folder)
+    os.environ.update(asked.environment)
+    torch.set_num_threads(1)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    if asked.file_limit is not None:
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_FSIZE, (asked.file_limit, asked.file_limit))
+    sys.argv = ["cutaway", *asked.words]
+    main()
+
+
+def run(words: Sequence[str], log: Path | None = None, **options: object) -> Done:
+    """`options` are those of Command."""
+    with contextlib.ExitStack() as stack:
+        if log is None:
+            log = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "log"
+        return Command(words, log, **options).wait()  # type: ignore[arg-type]
+
+
+def one_sentence(done: Done) -> str:
+    """The error that a command ended with: exit code 2, one line that says so, no traceback."""
+    assert done.code == 2, (done.code, done.err)
+    assert "Traceback" not in done.err, done.err
+    last = done.err.splitlines()[-1]
+    assert last.startswith("Error: "), done.err
+    assert done.err.count("Error: ") == 1, done.err
+    return last.removeprefix("Error: ")
