@@ -1,4 +1,4 @@
-# make run    set up, and show the worked examples of the notes
+# make run    set up, and translate with the model that comes with cutaway
 # make test   set up, then lint, types and all tests
 # make lint   ruff and mypy
 # make bench  cutaway beside its peers on this machine (takes a while)
@@ -10,7 +10,9 @@ BIN := $(VENV)/bin
 .PHONY: run test lint bench clean
 
 run: $(VENV)/.installed
-	$(BIN)/cutaway notes
+	$(BIN)/cutaway translate "I don't know where she is." "Can you help me?" "We went to the beach yesterday." "My name is Zorblatt."
+	$(BIN)/cutaway translate "The children are playing in the garden." --attention
+	@echo; echo 'Next: source .venv/bin/activate; cutaway translate "…"; cutaway notes; cutaway --help'
 
 test: lint $(VENV)/.installed-weights
 	$(BIN)/python -m pytest -n 2

@@ -28,12 +28,15 @@ def load(
 ) -> Model:
     """The model of that name: a folder, `owner/name` on the hub, or a llama2.c .bin file.
 
-    Weights keep the dtype they are stored in, mapped from the file, unless `dtype` says otherwise. `head` replaces the
-    saved one: `Classifier(n_classes=3, hidden="tanh")` begins a new classifier on a BERT. `offline` looks at what was
-    downloaded before, and nowhere else.
+    Weights keep the dtype they are stored in, mapped from the file, unless `dtype` says otherwise; those that come with
+    cutaway are stored in half precision to be small, and become float32. `head` replaces the saved one:
+    `Classifier(n_classes=3, hidden="tanh")` begins a new classifier on a BERT. `offline` looks at what was downloaded
+    before, and nowhere else.
     """
     dtype = _dtype(dtype)
     folder = locate(name, revision=revision, offline=offline)
+    if dtype is None and folder.parent == SHIPPED:
+        dtype = torch.float32
     if folder.is_file():
         return _llama2c(folder, head, dtype)
     if not (folder / "config.json").is_file():
