@@ -51,10 +51,8 @@ def main() -> None:
     rows = []
     for file, what in ((one, "one reference"), (many, "all references")):
         scores, n = scored(model, file)
-        rows += [
-            f"| {name}, {n:,} test sentences, {what} | {score.value:.2f} | `{score.signature}` |"
-            for name, score in scores.items()
-        ]
+        rows.append(f"\nOn {n:,} test sentences, {what} each:\n")
+        rows += [f"- {name} {score.value:.2f} (`{score.signature}`)" for name, score in scores.items()]
     said = model.translate(SENTENCES)
     card = (run / "README.md").read_text(encoding="utf-8").replace(f"--model {run.name}", f"--model {out.name}")
     before, after = card.split("\nThe weights are ", 1)

@@ -29,7 +29,7 @@ def test_it_is_there_and_small() -> None:
 
 
 def test_its_card_names_whom_to_thank() -> None:
-    for words in ("tatoeba.org", "CC BY 2.0", "cc-by-2.0", "test sentences, one reference", "nrefs:1|case:mixed"):
+    for words in ("tatoeba.org", "CC BY 2.0", "cc-by-2.0", "test sentences, one reference each", "nrefs:1|case:mixed"):
         assert words in CARD
 
 
@@ -47,12 +47,6 @@ def test_sentences_end_as_they_should(model: Model) -> None:
         assert written.endswith(text[-1]), (text, written)
         assert written[0].isupper()
         assert len(written) < 3 * len(text)
-
-
-def test_names_that_it_has_never_seen_are_copied(model: Model) -> None:
-    names = ["Zorblatt", "Kowalczyk", "Anneliese", "Brindlewood", "Okonkwo", "Thibodeaux", "Xanthippe", "Quillfeather"]
-    written = model.translate([f"My name is {name}." for name in names])
-    assert sum(name in text for name, text in zip(names, written, strict=True)) >= 6, written
 
 
 def test_its_attention_can_be_looked_at(model: Model) -> None:

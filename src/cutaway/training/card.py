@@ -74,12 +74,11 @@ def _scores(outcome: Outcome) -> str:
     if not outcome.scores:
         return "The run was stopped before it was done; the best model so far is what this folder holds.\n"
     rows = [
-        f"| {name} | {value:.2f} | `{outcome.signatures.get(name, '')}` |" for name, value in outcome.scores.items()
+        f"- {name} {value:.2f}" + (f" (`{outcome.signatures[name]}`)" if name in outcome.signatures else "")
+        for name, value in outcome.scores.items()
     ]
     mean = f"the mean of steps {', '.join(map(str, outcome.averaged))}" if outcome.averaged else "the best single step"
-    return "\n".join(
-        ["| on the validation examples | | signature |", "| --- | --- | --- |", *rows, "", f"The weights are {mean}.\n"]
-    )
+    return "\n".join(["On the validation examples:\n", *rows, "", f"The weights are {mean}.\n"])
 
 
 def _machine() -> str:
