@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 import cutaway
@@ -296,17 +296,24 @@ TRANSFORMERS = [name for name in FAMILIES if isinstance(shrunk(name), Transforme
 @pytest.mark.parametrize("name", TRANSFORMERS)
 def test_a_stack_in_one_call_is_the_stack_block_by_block(name: str) -> None:
     """The whole pass over several tokens, padded and not."""
-    quick, inputs = in_int8(noisy(shrunk(name)).eval()), example_inputs(shrunk(name))
+    network, inputs = noisy(shrunk(name)).eval(), example_inputs(shrunk(name))
+    quick = in_int8(network)
     whole = [module for module in quick.modules() if isinstance(module, Stack) and module.fused is not None]
     assert len(whole) == quick.has_encoder + quick.has_decoder
     with torch.inference_mode():
+        exact = network(*inputs.args, **inputs.options)
         at_once = quick(*inputs.args, **inputs.options)
         for stack in whole:
             stack.fused = None
         one_by_one = quick(*inputs.args, **inputs.options)
     real = torch.isfinite(at_once)
-    # Norms and softmax add in another order, which moves a number to the next of its 255 steps at times.
-    assert F.cosine_similarity(at_once[real], one_by_one[real], dim=0) > 0.9999
+
+    def apart(one: Tensor, other: Tensor) -> float:
+        return 1.0 - float(F.cosine_similarity(one[real].double(), other[real].double(), dim=0))
+
+    # Norms and softmax add in another order, which moves a number to the next of its 255 steps at times: some of what
+    # the steps themselves cost, never all of it.
+    assert apart(at_once, one_by_one) < 0.5 * apart(at_once, exact) < 0.001
 
 
 @needs_products

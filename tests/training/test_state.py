@@ -1,6 +1,7 @@
 """A state on disk: whole or not there, checked when it is read, never a pickle, whatever the disk does."""
 
 import contextlib
+import errno
 import json
 import os
 import shutil
@@ -15,6 +16,9 @@ import torch
 import cutaway
 from cutaway.errors import CheckpointError
 from cutaway.training import state
+from cutaway.training.record import Board
+from cutaway.training.run import train
+from cutaway.training.watch import Watch
 from tests import commands
 from tests.training import toy
 
@@ -285,17 +289,19 @@ def stopped(tmp_path: Path, data: toy.Corpus) -> Iterator[Path]:
 
 
 def test_a_read_only_disk(tmp_path: Path, stopped: Path) -> None:
-    """Root may write wherever a mode forbids it, so the disk says no; where none can be mounted, files are limited."""
+    """Root may write wherever a mode forbids it, so the disk says no, before anything is learnt in vain; where none can
+    be mounted, files are limited."""
     mounted = subprocess.run(["mount", "-o", "remount,ro", stopped.parent], capture_output=True).returncode == 0
     before = {path: path.read_bytes() for path in stopped.rglob("*") if path.is_file()}
     done = commands.run(["resume", str(stopped), "--force"], tmp_path / "log", file_limit=None if mounted else 20_000)
     sentence = commands.one_sentence(done)
-    assert sentence.startswith(f"can't save the state of step 7 in {stopped / 'training'}: "), sentence
-    assert sentence.endswith(
-        "; the last good state is step-00000006. Make room, or the folder writable, and go on with `cutaway resume`"
-    )
+    rest = "or the folder writable, and go on with `cutaway resume`"
     if mounted:
-        assert "Warning: TensorBoard's file can't be written: Read-only file system; going on without" in done.err
+        reason = "Read-only file system; make room"
+        assert sentence == f"can't write into {stopped / 'training'}: {reason}, {rest}"
+    else:
+        assert sentence.startswith(f"can't save the state of step 7 in {stopped / 'training'}: "), sentence
+        assert sentence.endswith(f"; the last good state is step-00000006. Make room, {rest}")
     after = {path: path.read_bytes() for path in stopped.rglob("*") if path.is_file()}
     assert {path: after.get(path) for path in before} == before
     cutaway.load(stopped)
@@ -319,3 +325,18 @@ def test_a_folder_that_can_not_be_made(tmp_path: Path, data: toy.Corpus) -> None
         sentence = commands.one_sentence(commands.run(toy.arguments(data, out), tmp_path / "log"))
         assert sentence.startswith(f"can't write {out}: "), sentence
         assert sentence.endswith("; choose another --out")
+
+
+def test_tensorboard_is_no_reason_to_stop(tmp_path: Path, data: toy.Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+
+    class Warned(Watch):
+        def warn(self, text: str) -> None:
+            said.append(text)
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Board, "add", full)
+    assert train(toy.config(data), tmp_path / "out", watch=Warned()).reason == "done"
+    assert said == ["TensorBoard's file can't be written: No space left on device; going on without"]

@@ -66,7 +66,10 @@ class RunFolder:
         try:
             file = (self.training / ".claim").open("w")
         except OSError as error:
-            raise CheckpointError(f"can't write into {self.training}: {error.strerror or error}") from None
+            raise CheckpointError(
+                f"can't write into {self.training}: {error.strerror or error}; make room, or the folder writable, and "
+                f"go on with `cutaway resume`"
+            ) from None
         with file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
