@@ -67,7 +67,10 @@ class Recorder(Watch):
         try:
             yield
         except OSError as error:
-            self._board = None
+            board, self._board = self._board, None
+            if board is not None:
+                with suppress(OSError):
+                    board.events.close()
             self.other.warn(f"TensorBoard's file can't be written: {error.strerror or error}; going on without")
 
     def saved(self, step: int) -> None:
