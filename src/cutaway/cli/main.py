@@ -5,6 +5,7 @@ import errno
 import gc
 import os
 import sys
+import warnings
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Literal, NoReturn
@@ -517,6 +518,7 @@ def main() -> None:
         # Importing torch makes 160,000 objects that live to the end; searching them for garbage, while they are made
         # and once more on the way out, took 0.5 s of the 2.1 that `cutaway models` needed.
         gc.set_threshold(50_000)
+        warnings.filterwarnings("ignore", "Failed to initialize NumPy")  # torch's, where NumPy is not installed
         atexit.register(gc.freeze)
         for stream in (sys.stdout, sys.stderr):
             if hasattr(stream, "reconfigure"):
