@@ -10,7 +10,7 @@ BIN := $(VENV)/bin
 .PHONY: run test lint bench clean
 
 run: $(VENV)/.installed
-	$(BIN)/cutaway translate "I don't know where she is." "Can you help me?" "We went to the beach yesterday." "My name is Zorblatt."
+	$(BIN)/cutaway translate "I don't know where she is." "Can you help me?" "We went to the beach yesterday." "How much does this book cost?"
 	$(BIN)/cutaway translate "The children are playing in the garden." --attention
 	@echo; echo 'Next: source .venv/bin/activate; cutaway translate "…"; cutaway notes; cutaway --help'
 
