@@ -191,8 +191,7 @@ class MachineChoice(Section):
     precision: Literal["auto", "float32", "bfloat16"] = key("auto", "auto: bfloat16 where the machine is faster in it.")
     compile: bool = key(
         False,
-        "Whether torch.compile makes code for the model, which takes minutes; where it can't, the run goes on without. "
-        "Slower than cutaway's own kernels on the CPUs it was measured on.",
+        "Whether torch.compile makes code for the model, which takes minutes; where it can't, the run goes on without.",
     )
     sharding: Literal["ddp", "fsdp"] = key(
         "ddp", "Under torchrun: each rank has the whole model (ddp), or a part of it (fsdp)."
