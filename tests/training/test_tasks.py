@@ -18,6 +18,7 @@ from cutaway.text.train import train_tokenizer
 from cutaway.text.two import TwoTokenizers
 from cutaway.training.config import Data, TrainConfig
 from cutaway.training.evaluate import by_length, evaluate
+from cutaway.training.metrics import tokenized_bleu, translation_scores
 from cutaway.training.run import resume, train
 from cutaway.training.toml import with_settings
 from tests.training import toy
@@ -151,6 +152,17 @@ def test_evaluate_asks_for_as_many() -> None:
     model = cutaway.Model(cutaway.build("transformer-tiny"))
     with pytest.raises(InputError, match="there are 2 sentences and 1 translations; give as many"):
         evaluate(model, ["a", "b"], [["c"]])
+
+
+def test_papers_count_words_otherwise() -> None:
+    """Capital letters, curly quotation marks and the space before a full stop are nothing; a wrong word is."""
+    same = ["ein Mann hält ein Schild : „ komm jetzt “ ."], [['Ein Mann hält ein Schild: "Komm jetzt".']]
+    assert tokenized_bleu(*same, "de").value == pytest.approx(100.0)
+    assert translation_scores(*same)["bleu"].value < 60
+    # of ten words one is wrong in the middle: 9/10, 7/9, 5/8 and 3/7 of the 1- to 4-grams are right
+    written, reference = "a b c d X f g h i j", "A b c d e f g h i j"
+    expected = 100 * (9 / 10 * 7 / 9 * 5 / 8 * 3 / 7) ** 0.25
+    assert tokenized_bleu([written], [[reference]], "de").value == pytest.approx(expected)
 
 
 def test_the_alignment_adds_up(tmp_path: Path) -> None:

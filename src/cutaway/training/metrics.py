@@ -40,18 +40,19 @@ def translation_scores(written: Sequence[str], references: Sequence[Sequence[str
 
 
 def tokenized_bleu(written: Sequence[str], references: Sequence[Sequence[str]], language: str) -> Score:
-    """BLEU as papers of the Moses days report it: lowercased and tokenised by Moses on both sides."""
+    """BLEU as papers of the Moses days report it: both sides lowercased, their punctuation normalised, then tokenised."""
     try:
-        from sacremoses import MosesTokenizer
+        from sacremoses import MosesPunctNormalizer, MosesTokenizer
     except ImportError:
         raise InputError(
             "tokenised BLEU needs Moses' tokeniser, sacremoses, which is not installed: pip install 'cutaway[train]'"
         ) from None
-    moses = MosesTokenizer(language)
+    normalizer, tokenizer = MosesPunctNormalizer(language), MosesTokenizer(language)
 
     def prepared(texts: Sequence[str]) -> list[str]:
-        return [moses.tokenize(text.lower(), return_str=True, escape=False) for text in texts]
+        normalized = (normalizer.normalize(text.lower()) for text in texts)
+        return [tokenizer.tokenize(text, return_str=True, escape=False) for text in normalized]
 
     metric = _sacrebleu().metrics.BLEU(tokenize="none", force=True)
     value = metric.corpus_score(prepared(written), [prepared(texts) for texts in references]).score
-    return Score(float(value), f"{metric.get_signature()}|moses:{language}|lowercased")
+    return Score(float(value), f"{metric.get_signature()}|moses:{language}|lowercased|normalised")
