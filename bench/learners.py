@@ -164,7 +164,7 @@ def cutaway(lesson: Lesson) -> Work:
         task = Translation(pairs, pairs, [], start=START, pad=PAD, smoothing=lesson.smoothing)
     config = TrainConfig(
         batches=Batches(tokens=max(lesson.n_tokens), shares=SHARES),
-        optimizer=OptimizerChoice(kind="adamw", rate=RATE, clip=CLIP),
+        optimizer=OptimizerChoice(kind="adamw", rate=RATE, decay=1e-4, clip=CLIP),
         schedule=ScheduleChoice(kind="constant", steps=NEVER, warmup=1),
         regularization=Regularization(smoothing=lesson.smoothing),
         validation=Validation(every=NEVER, metric="loss"),

@@ -10,6 +10,7 @@ import pytest
 
 from cutaway.errors import ConfigError
 from cutaway.training import optimizer, schedule
+from cutaway.training.choices import network_config
 from cutaway.training.config import TokenizerKind, TrainConfig
 from cutaway.training.run import train
 from cutaway.training.toml import config_of, read_config, with_settings, write_config
@@ -51,6 +52,18 @@ def everything_else() -> TrainConfig:
 def test_written_and_read_again(tmp_path: Path, config: TrainConfig) -> None:
     (tmp_path / "run.toml").write_text(write_config(config, "About this run.\nTwo lines."), encoding="utf-8")
     assert read_config(tmp_path / "run.toml") == config
+
+
+RECIPES = sorted((Path(__file__).parents[2] / "recipes").glob("*.toml"))
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
+def test_a_recipe_is_a_run_that_says_its_command(recipe: Path) -> None:
+    config = read_config(recipe)
+    text = recipe.read_text(encoding="utf-8")
+    assert f"cutaway train recipes/{recipe.name}" in text
+    if config.model.preset is not None:
+        network_config(config.task, config.model, (config.tokenizer.vocabulary or 1000,) * 2)
 
 
 def test_every_key_of_the_others_is_another() -> None:
@@ -153,4 +166,5 @@ def test_the_run_toml_that_is_left_has_every_choice(tmp_path: Path) -> None:
     assert None not in vars(left.batches).values()
     assert None not in vars(left.schedule).values()
     assert None not in vars(left.validation).values()
-    assert left.optimizer == given.optimizer
+    assert None not in vars(left.optimizer).values()
+    assert left.optimizer == replace(given.optimizer, decay=left.optimizer.decay)

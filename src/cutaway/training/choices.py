@@ -8,6 +8,7 @@ from typing import Any
 from cutaway.errors import ConfigError
 from cutaway.models.config import Classifier, Config, RecurrentConfig, StackConfig, TransformerConfig
 from cutaway.models.presets import preset
+from cutaway.training import optimizer
 from cutaway.training.config import Metric, ModelChoice, TaskName, TrainConfig
 
 Say = Callable[[str], None]
@@ -26,12 +27,15 @@ class Fitting:
     seen: float  # tokens to be seen in all, in millions …
     least: float  # … but at least so many epochs,
     longest: float  # and at most so many
+    kind: optimizer.Kind = "muon"
+    decay: float = 1e-4
+    attention_dropout: float | None = None  # None: the preset's
 
 
 ALL = float("inf")
 FITTING: dict[TaskName, tuple[Fitting, ...]] = {
     "translate": (
-        Fitting(60_000, "transformer-tiny", 6_000, 0.3, 4096, 5e-3, 25.0, 4.0, 100.0),
+        Fitting(60_000, "transformer-tiny", 6_000, 0.3, 2048, 4e-3, 35.0, 4.0, 100.0, "adamw", 0.05, 0.1),
         Fitting(1_000_000, "transformer-small", 10_000, 0.2, 8192, 2e-3, 80.0, 4.0, 60.0),
         Fitting(ALL, "transformer-base", 32_000, 0.1, 25_000, 7e-4, 1_000.0, 2.0, 40.0),
     ),
@@ -39,7 +43,7 @@ FITTING: dict[TaskName, tuple[Fitting, ...]] = {
         Fitting(200_000, "gpt2-tiny", 4_000, 0.2, 8192, 2e-3, 20.0, 2.0, 30.0),
         Fitting(ALL, "gpt2", 32_000, 0.1, 32_768, 6e-4, 500.0, 1.0, 10.0),
     ),
-    "classify": (Fitting(ALL, "bert-tiny", 8_000, 0.1, 4096, 1e-3, 0.0, 5.0, 5.0),),
+    "classify": (Fitting(ALL, "bert-tiny", 8_000, 0.1, 4096, 1e-3, 0.0, 5.0, 5.0, "adamw"),),
 }
 FINE_TUNING_RATE, FINE_TUNING_EPOCHS = 5e-5, 3.0
 METRICS: dict[TaskName, Metric] = {"translate": "bleu", "complete": "loss", "classify": "accuracy"}
@@ -58,8 +62,11 @@ def with_model(config: TrainConfig, n: int, say: Say) -> TrainConfig:
             say(f"model.preset = {fit.preset}: what {n:,} examples can fill")
         dropout = fit.dropout if model.dropout is None else model.dropout
         model = replace(model, dropout=dropout)
-        if model.norm_place is None and config.task == "translate" and not is_recurrent(model):
-            model = replace(model, norm_place="pre")  # learns sooner, and with higher rates: docs/results.md
+        if not is_recurrent(model):
+            if model.attention_dropout is None:
+                model = replace(model, attention_dropout=fit.attention_dropout)
+            if model.norm_place is None and config.task == "translate":
+                model = replace(model, norm_place="pre")  # learns sooner, and with higher rates: docs/results.md
     tokenizer = config.tokenizer
     if tokenizer.vocabulary is None:
         tokenizer = replace(tokenizer, vocabulary=fit.vocabulary)
@@ -78,14 +85,17 @@ def with_steps(config: TrainConfig, n: int, n_tokens: int, say: Say) -> TrainCon
         say(f"schedule.steps = {steps:,}: {steps * tokens / n_tokens:.0f} epochs of {n_tokens:,} tokens")
     warmup = config.schedule.warmup if config.schedule.warmup is not None else min(400, max(1, steps // 10))
     recurrent = is_recurrent(config.model)
-    kind = config.optimizer.kind or ("adamw" if fine or recurrent or config.task == "classify" else "muon")
+    kind = config.optimizer.kind or ("adamw" if fine or recurrent else fit.kind)
     rate = config.optimizer.rate or (FINE_TUNING_RATE if fine else 1e-3 if recurrent else fit.rate)
+    decay = config.optimizer.decay
+    if decay is None:
+        decay = 1e-4 if fine or recurrent else fit.decay
     every = config.validation.every or max(1, min(500, steps // 20))
     ema = config.averaging.ema if config.averaging.ema is not None else round(min(0.999, max(0.5, 1 - 10 / steps)), 4)
     return replace(
         config,
         batches=replace(config.batches, tokens=tokens, shares=shares),
-        optimizer=replace(config.optimizer, rate=rate, kind=kind),
+        optimizer=replace(config.optimizer, rate=rate, kind=kind, decay=decay),
         schedule=replace(config.schedule, steps=steps, warmup=warmup),
         validation=replace(config.validation, every=every, metric=config.validation.metric or METRICS[config.task]),
         averaging=replace(config.averaging, ema=ema),

@@ -124,7 +124,7 @@ class OptimizerChoice(Section):
     beta1: Probability = key(0.9, "Adam's memory of gradients.")
     beta2: Probability = key(0.98, "Adam's memory of their squares.")
     epsilon: Positive = key(1e-9, "Adam's ε.")
-    decay: NotNegative = key(0.0001, "Weight decay of the matrices.")
+    decay: NotNegative | None = key(None, "Weight decay of the matrices.")
     clip: NotNegative = key(1.0, "Gradients longer than this are shortened to it; 0: never.")
 
 

@@ -110,7 +110,7 @@ class Loop:
         wanted = config.optimizer
         self.optimizer = Optimizer(
             self.network, chosen(wanted.kind), rate=chosen(wanted.rate), matrix_rate=wanted.matrix_rate,
-            betas=(wanted.beta1, wanted.beta2), epsilon=wanted.epsilon, decay=wanted.decay,
+            betas=(wanted.beta1, wanted.beta2), epsilon=wanted.epsilon, decay=chosen(wanted.decay),
         )  # fmt: skip
         self.factor = schedule(config.schedule.kind, chosen(config.schedule.warmup), self.steps)
         self.sampler = Sampler(task.lengths, config.batches.share_tokens, config.seed)

@@ -40,7 +40,7 @@ def translation_scores(written: Sequence[str], references: Sequence[Sequence[str
 
 
 def tokenized_bleu(written: Sequence[str], references: Sequence[Sequence[str]], language: str) -> Score:
-    """BLEU as papers of the Moses days report it: both sides lowercased, their punctuation normalised, then tokenised."""
+    """BLEU as papers of the Moses days report it: both sides lowercased, punctuation normalised, tokenised."""
     try:
         from sacremoses import MosesPunctNormalizer, MosesTokenizer
     except ImportError:
