@@ -416,12 +416,16 @@ vocabulary = {small.vocabulary}
 
 [model]
 preset = "{base.model}"
+norm_place = "post"
 
 [batches]
 tokens = {BATCH}
 shares = {RANKS}
 
 [optimizer]
+kind = "adamw"
+decay = 0
+clip = 0
 rate = {noam_rate(small.d_model, WARMUP):.1g}  # eq. 3 at its highest: ({small.d_model} · {WARMUP})^-½
 
 [schedule]
@@ -429,9 +433,16 @@ kind = "noam"
 warmup = {WARMUP}
 steps = {base.steps}
 
+[averaging]  # §6.1: the last 5 checkpoints
+ema = 0
+of = "last"
+
 [machine]
 sharding = "ddp"
 ```
+
+What it leaves open is chosen by the size of the data; left out, `kind`, `norm_place` and `ema` would be Muon, "pre" and
+0.999, as in the runs on small data ([results.md](results.md)); they were not tried on this much.
 
 One machine with {RANKS} GPUs; torchrun starts a process, a rank, for each:
 
@@ -463,8 +474,7 @@ number can't change during a run, for other pieces are other batches. Left open,
 {open_shares()} shares. With {2 * RANKS} or {8 * RANKS} there is room to
 grow.
 
-On a CPU, what a share drops out is decided by seed, step and share, so the number of ranks changes nothing but
-rounding. On a GPU torch draws it, and other numbers of ranks drop other things.
+What a share drops out is decided by seed, step and share, so the number of ranks changes nothing but rounding.
 
 **ddp or fsdp.** With `ddp` each rank has the whole model and the gradients are averaged once a step. With `fsdp`
 (FSDP2) each has a part of every weight, gradient and moment, and a block's weights are gathered when it runs: less

@@ -13,6 +13,7 @@ from cutaway.kernels import training
 from cutaway.models.build import build
 from cutaway.models.config import StackConfig
 from cutaway.parts import attention
+from cutaway.training.choices import with_model, with_steps
 from cutaway.training.toml import read_config
 from docs import clusters
 
@@ -35,6 +36,10 @@ def test_the_run_of_the_page_is_one(tmp_path: Path) -> None:
     config = read_config(tmp_path / "run.toml")
     assert config.batches.tokens == clusters.BATCH
     assert config.batches.shares == clusters.RANKS
+    chosen = with_model(with_steps(config, clusters.PAIRS, 10**8, print), clusters.PAIRS, print)
+    assert (chosen.model.norm_place, chosen.optimizer.kind, chosen.averaging.ema) == ("post", "adamw", 0.0), (
+        "the paper's"
+    )
 
 
 def launches() -> list[str]:

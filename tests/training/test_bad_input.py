@@ -1,15 +1,19 @@
 """Every mistake in a run is one sentence and exit code 2, told before anything is written where it can be known."""
 
+import json
 import os
 from pathlib import Path
 
 import pytest
 
 import cutaway
+from cutaway.errors import CheckpointError
+from cutaway.text.two import TwoTokenizers
 from cutaway.training import loop as loop_module
 from cutaway.training.loop import TrainingError
 from cutaway.training.run import resume, train
 from cutaway.training.translation import Translation
+from cutaway.training.watch import Watch
 from tests import commands
 from tests.training import toy
 
@@ -106,12 +110,23 @@ def test_wrong_tabs(tmp_path: Path) -> None:
         ("batches.tokens=16", "an example has 9 tokens, and a share of a batch holds 8: raise batches.tokens,"),
         ("data.max_tokens=1", "no example is left to learn from: kept 60 of 60 pairs; left out 54 of more than"),
         ("validation.metric=accuracy", "validation.metric='accuracy' is no measure of translate; choose loss,"),
+        ("data.held_out=0", "held_out=0 must be at least 1"),
+        ("model.start=en-fr", "model.preset and model.n_blocks and model.d_model and model.n_heads and model.d_ff and"),
         ("machine.device=gpu", "machine.device='gpu' is no device; choose auto, cpu, cuda or cuda:1"),
         ("machine.device=cuda", "machine.device='cuda', but torch sees no GPU here; choose cpu or auto"),
     ],
 )  # fmt: skip
 def test_settings(tmp_path: Path, data: toy.Corpus, setting: str, said: str) -> None:
     assert said in refused(tmp_path, toy.arguments(data, tmp_path / "out", setting))
+
+
+@pytest.mark.parametrize("key", ["agreement", "bpe_dropout"])
+@pytest.mark.parametrize("task", ["complete", "classify"])
+def test_keys_of_another_task(tmp_path: Path, task: str, key: str) -> None:
+    command = ["train", task, "--out", str(tmp_path / "out"), "--set", f"regularization.{key}=0.5"]
+    assert refused(tmp_path, command) == (
+        f"regularization.{key} is for the task translate, not for {task}; leave it out"
+    )
 
 
 @pytest.mark.parametrize(
@@ -257,6 +272,107 @@ def test_resume_with_other_data(tmp_path: Path, data: toy.Corpus) -> None:
     assert commands.run(["resume", str(out)], tmp_path / "log").code == 0, "a file's date says nothing"
     data.source.write_text(data.source.read_text().replace("pa", "pe"))
     assert commands.run(["resume", str(out), "--force"], tmp_path / "log").code == 0
+
+
+def change(out: Path, before: str, after: str) -> None:
+    """A line of run.toml."""
+    text = (out / "run.toml").read_text()
+    assert f"\n{before}\n" in text
+    (out / "run.toml").write_text(text.replace(f"\n{before}\n", f"\n{after}\n"))
+
+
+def test_resume_with_less_data(tmp_path: Path, data: toy.Corpus) -> None:
+    """The place in the epoch is beyond its end: the next one begins."""
+    out = tmp_path / "out"
+    train(toy.config(data, "schedule.steps=2"), out)
+    assert json.loads((toy.newest(out) / "facts.json").read_text())["place"] > 1
+    for path in (data.source, data.target):
+        path.write_text("".join(path.read_text().splitlines(keepends=True)[:15]))
+    change(out, "steps = 2", "steps = 4")
+    change(out, "held_out = 20", "held_out = 1")
+    change(out, "tokens = 128", "tokens = 256")
+    assert resume(out, force=True).progress.step == 4
+
+
+def test_resume_with_another_average(tmp_path: Path, data: toy.Corpus) -> None:
+    out = tmp_path / "out"
+    train(toy.config(data, "schedule.steps=3", "averaging.ema=0"), out)
+    change(out, "ema = 0.0", "ema = 0.9")
+    change(out, "steps = 3", "steps = 4")
+    assert resume(out, force=True).reason == "done"
+    assert (toy.newest(out) / "average.safetensors").is_file()
+
+
+@pytest.mark.parametrize(("before", "after"), [("adamw", "muon"), ("muon", "adamw")])
+def test_resume_with_another_optimizer(tmp_path: Path, data: toy.Corpus, before: str, after: str) -> None:
+    out, heard = tmp_path / "out", Heard()
+    train(toy.config(data, "schedule.steps=3", f"optimizer.kind={before}"), out)
+    change(out, f'kind = "{before}"', f'kind = "{after}"')
+    change(out, "steps = 3", "steps = 4")
+    assert resume(out, force=True, watch=heard).reason == "done"
+    assert heard.warnings == [f"the optimiser was {before} and is {after} now: it begins without a memory"]
+
+
+class Heard(Watch):
+    def __init__(self) -> None:
+        self.warnings: list[str] = []
+
+    def warn(self, text: str) -> None:
+        self.warnings.append(text)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ("dropout = 0.1", "dropout = 0.3", "model.dropout (0.1, now 0.3)"),
+        ('kind = "bpe"', 'kind = "unigram"', "tokenizer.kind (bpe, now unigram)"),
+    ],
+)
+@pytest.mark.parametrize("force", [(), ("--force",)], ids=["", "forced"])
+def test_resume_with_another_model(
+    tmp_path: Path, data: toy.Corpus, before: str, after: str, said: str, force: tuple[str, ...]
+) -> None:
+    """It lies in the folder: another one in run.toml would not be what is trained."""
+    out = tmp_path / "out"
+    train(toy.config(data, "schedule.steps=3"), out)
+    change(out, before, after)
+    sentence = commands.one_sentence(commands.run(["resume", str(out), *force], tmp_path / "log"))
+    assert sentence == (
+        f"{out / 'run.toml'} asks for another model or tokenizer than step-00000003 has: {said}; set it back, or train "
+        f"anew with cutaway train {out / 'run.toml'} --out another"
+    )
+
+
+def test_a_restart_goes_on_with_the_run_that_was_asked_for(
+    tmp_path: Path, data: toy.Corpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """torchrun starts a command again that was refused, too."""
+    out = tmp_path / "out"
+    asked = toy.config(data, "schedule.steps=3")
+    train(asked, out)
+    before = {path: content for path, content in all_of(out).items() if path.endswith(".safetensors")}
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
+    with pytest.raises(CheckpointError, match="holds another run, at step-00000003"):
+        train(toy.config(data, "schedule.steps=4"), out)
+    assert train(asked, out).reason == "done already"
+    assert {path: content for path, content in all_of(out).items() if path.endswith(".safetensors")} == before
+
+
+def test_started_over_with_one_vocabulary_instead_of_two(tmp_path: Path, data: toy.Corpus) -> None:
+    out = tmp_path / "out"
+    train(toy.config(data, "schedule.steps=1", "tokenizer.joint=false"), out)
+    network = cutaway.load(out).network
+    assert network.encoder.embedding.tokens.weight is not network.decoder.embedding.tokens.weight
+    train(toy.config(data, "schedule.steps=1"), out, force=True)
+    assert not isinstance(cutaway.load(out).tokenizer, TwoTokenizers)
+
+
+def test_stopped_before_the_first_look(tmp_path: Path, data: toy.Corpus) -> None:
+    """Nothing was measured yet, so there is nothing to draw, and no model to praise."""
+    outcome = train(toy.config(data, "validation.every=12"), tmp_path / "out", stop=lambda: "SIGTERM")
+    assert (outcome.reason, outcome.progress.step) == ("SIGTERM", 1)
+    assert "this folder holds no model yet" in (tmp_path / "out" / "README.md").read_text()
+    assert resume(tmp_path / "out").reason == "done"
 
 
 # --------------------------------------------------------------------------------------------------- on the way

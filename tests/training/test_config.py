@@ -10,8 +10,8 @@ import pytest
 
 from cutaway.errors import ConfigError
 from cutaway.training import optimizer, schedule
-from cutaway.training.choices import network_config
-from cutaway.training.config import TokenizerKind, TrainConfig
+from cutaway.training.choices import network_config, shares_of
+from cutaway.training.config import ModelChoice, TokenizerKind, TrainConfig
 from cutaway.training.run import train
 from cutaway.training.toml import config_of, read_config, with_settings, write_config
 from tests import commands
@@ -38,17 +38,22 @@ def other(hint: Any, default: Any) -> Any:
 
 
 def everything_else() -> TrainConfig:
-    """A run in which every key has another value than its default."""
+    """A run in which every key has another value than its default, but for those that can't go with them."""
     config = TrainConfig()
     for section in SECTIONS:
         table = getattr(config, section)
         hints = get_type_hints(type(table))
         changes = {field.name: other(hints[field.name], getattr(table, field.name)) for field in fields(table)}
+        if section == "model":
+            del changes["start"]
         config = replace(config, **{section: replace(table, **changes)})
-    return replace(config, seed=-3, task="complete")
+    return replace(config, seed=-3)
 
 
-@pytest.mark.parametrize("config", [TrainConfig(), everything_else()], ids=["defaults", "others"])
+OTHERS = [everything_else(), TrainConfig(task="complete", model=ModelChoice(start="x = # [y]"))]
+
+
+@pytest.mark.parametrize("config", [TrainConfig(), *OTHERS], ids=["defaults", "others", "further"])
 def test_written_and_read_again(tmp_path: Path, config: TrainConfig) -> None:
     (tmp_path / "run.toml").write_text(write_config(config, "About this run.\nTwo lines."), encoding="utf-8")
     assert read_config(tmp_path / "run.toml") == config
@@ -66,10 +71,29 @@ def test_a_recipe_is_a_run_that_says_its_command(recipe: Path) -> None:
         network_config(config.task, config.model, (config.tokenizer.vocabulary or 1000,) * 2)
 
 
+@pytest.mark.parametrize(
+    ("tokens", "workers", "shares"),
+    [(2048, 1, 2), (2048, 2, 2), (2048, 3, 2), (2048, 4, 4), (2048, 9, 4), (25_000, 2, 8), (25_000, 16, 16), (256, 8, 2)],
+)  # fmt: skip
+def test_shares(tokens: int, workers: int, shares: int) -> None:
+    """Work for every core and rank, of 512 tokens or more; and never more than 4096 at once."""
+    assert shares_of(tokens, workers) == shares
+
+
+@pytest.mark.parametrize("joint", [True, False])
+def test_two_vocabularies_have_two_tables(joint: bool) -> None:
+    """Of as many words, too."""
+    choice = ModelChoice(preset="transformer-tiny")
+    assert network_config("translate", choice, (6000, 6000), joint=joint).share_embeddings == joint
+
+
 def test_every_key_of_the_others_is_another() -> None:
     for section, field in KEYS:
-        one, two = ((getattr(each, section) if section else each) for each in (TrainConfig(), everything_else()))
-        assert getattr(one, field.name) != getattr(two, field.name), (section, field.name)
+        default, *others = ((getattr(each, section) if section else each) for each in (TrainConfig(), *OTHERS))
+        assert any(getattr(other, field.name) != getattr(default, field.name) for other in others), (
+            section,
+            field.name,
+        )
 
 
 def test_every_key_is_explained_right_before_it() -> None:

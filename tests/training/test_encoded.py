@@ -48,6 +48,20 @@ def texts(found: Encoded) -> list[tuple[str, ...]]:
     return list(zip(*sides, strict=True))
 
 
+def test_another_process_is_quicker() -> None:
+    """It encodes the same while this one reads: what it has made is not taken from under its feet."""
+
+    def slow(report: dict[str, Any]) -> Iterator[tuple[str, str]]:
+        yield from ROWS
+        quicker.append(encoded(SIDES, ["a"], Reader(ROWS), 100))
+        report["text"] = "slow"
+
+    quicker: list[Encoded] = []
+    found = encoded(SIDES, ["a"], slow, 100)
+    assert texts(found) == texts(quicker[0]) == ROWS
+    assert found.report["text"] == "4 rows"
+
+
 @pytest.mark.parametrize("at_once", [1, 3, 10_000])
 def test_round_trip(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_AT_ONCE", at_once)

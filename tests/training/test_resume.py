@@ -17,6 +17,7 @@ from safetensors.torch import load_file
 
 import cutaway
 from cutaway.models.build import build
+from cutaway.training import corpus
 from cutaway.training.folder import RunFolder
 from cutaway.training.run import resume, train
 from cutaway.training.watch import Watch
@@ -222,16 +223,28 @@ def test_a_second_signal_ends_it_at_once(tmp_path: Path, data: toy.Corpus) -> No
     assert "Traceback" not in done.err
 
 
+def test_going_on_reads_no_pairs(
+    tmp_path: Path, data: toy.Corpus, whole: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are encoded, those that are translated to validate are kept with them."""
+    out = tmp_path / "out"
+    train(toy.config(data, *KEPT), out, stop=lambda: "SIGTERM")
+    monkeypatch.setattr(corpus, "read_pairs", lambda *_: pytest.fail("the whole corpus was read again"))
+    assert resume(out).reason == "done"
+    toy.same_run(out, whole)
+
+
 def test_a_run_that_is_done_changes_nothing(tmp_path: Path, data: toy.Corpus) -> None:
     out = tmp_path / "out"
     assert commands.run(toy.arguments(data, out, *KEPT), tmp_path / "log").code == 0
-    before = toy.left_behind(out)
+    before, made = toy.left_behind(out), toy.newest(out).stat()
     lines = (out / "metrics.jsonl").read_text()
     done = commands.run(["resume", str(out)], tmp_path / "log")
     assert done.code == 0, done.err
     assert "this run was done already" in done.err
     assert "after 12 steps" in done.out
     assert toy.left_behind(out) == before
+    assert toy.newest(out).stat() == made, "a state that is there is not written again"
     assert (out / "metrics.jsonl").read_text() == lines
 
 

@@ -2,6 +2,7 @@
 vocabularies. Each is learnt, not only run."""
 
 import random
+import sys
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,15 @@ def test_a_writer_learns_what_comes_next(tmp_path: Path) -> None:
     assert outcome.scores["perplexity"] < 1.5
     written = cutaway.load(tmp_path / "out").complete("one two three four", max_new_tokens=8)
     assert written.startswith(" five")
+
+
+@pytest.mark.parametrize("n", [1, 12])
+def test_a_short_text_is_enough_by_default(tmp_path: Path, n: int) -> None:
+    """A step is not smaller than an example."""
+    (tmp_path / "poem.txt").write_text("A rule of wood\nmeasures the shelf\nand then itself\n" * n)
+    config = TrainConfig(task="complete", data=Data(text=(str(tmp_path / "poem.txt"),)))
+    small = ["schedule.steps=2", "model.d_model=32", "model.d_ff=64", "model.n_heads=2", "tokenizer.vocabulary=300"]
+    assert train(with_settings(config, small), tmp_path / "out").reason == "done"
 
 
 def test_a_classifier_learns(tmp_path: Path) -> None:
@@ -146,6 +156,15 @@ def test_scores_by_length() -> None:
     assert [(str(b), b.n, b.words) for b in buckets] == [("1–9", 1, 3.0), ("10–19", 2, 15.0), ("100+", 1, 120.0)]
     assert buckets[0].bleu == pytest.approx(100.0)
     assert 0 < buckets[1].bleu < 100
+
+
+@pytest.mark.parametrize("missing", ["sacrebleu", "sacremoses"])
+def test_evaluate_says_what_is_missing_before_it_works(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = cutaway.load("en-fr")
+    monkeypatch.setitem(sys.modules, missing, None)
+    monkeypatch.setattr(cutaway.Model, "translate", lambda *_, **__: pytest.fail("it was translated first"))
+    with pytest.raises(InputError, match=f"{missing}, which is not installed: pip install 'cutaway"):
+        evaluate(model, ["a"], [["b"]], tokenized="fr")
 
 
 def test_evaluate_asks_for_as_many() -> None:

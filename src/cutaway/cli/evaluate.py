@@ -3,7 +3,7 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -14,10 +14,9 @@ from cutaway.cli.plot import plot
 from cutaway.data.clean import joined
 from cutaway.data.pairs import Pair, PairSpec, read_pairs
 from cutaway.errors import CheckpointError, InputError
-from cutaway.files import read_json
 from cutaway.model import Model
 from cutaway.training import state
-from cutaway.training.evaluate import Evaluation, draw_by_length, evaluate
+from cutaway.training.evaluate import Evaluation, draw_by_length, evaluate, new_figure
 from cutaway.training.folder import RunFolder
 
 
@@ -53,26 +52,33 @@ def compare(
     precision: str | None,
     as_json: bool,
 ) -> None:
+    if png is not None:
+        new_figure()  # whether it can be drawn is known before hours are spent
     found: dict[str, Evaluation] = {}
     models: dict[str, Model] = {}
     for name in names:
         models[name] = ready(name)
         found[name] = _evaluated(models[name], sources, references, beams, None, engine, precision)
-    if png is not None:
-        try:
-            cast(Any, draw_by_length(found)).savefig(png, dpi=130)
-        except (OSError, ValueError) as error:
-            raise CheckpointError(f"can't write {png}: {error}") from None
     if as_json:
         print(json.dumps({name: _facts(each) | _trained(name) for name, each in found.items()}))
-        return
+    else:
+        _print_compared(found, models, len(sources))
+    if png is not None:
+        try:
+            draw_by_length(found).savefig(png, dpi=130)
+        except (OSError, ValueError) as error:
+            raise CheckpointError(f"can't write {png}: {error}") from None
+
+
+def _print_compared(found: dict[str, Evaluation], models: dict[str, Model], n: int) -> None:
+    """A table, one by length, and curves of that."""
     table = Table("", "parameters", "BLEU", "chrF", "sentences/s", "training, s an epoch", box=None)
     for name, each in found.items():
-        n = sum(weight.numel() for weight in models[name].network.parameters())
+        n_weights = sum(weight.numel() for weight in models[name].network.parameters())
         epoch = _trained(name).get("seconds_an_epoch")
         table.add_row(
-            name, short(n), f"{each.scores['bleu'].value:.2f}", f"{each.scores['chrf'].value:.2f}",
-            f"{len(sources) / each.seconds:,.1f}", "" if epoch is None else f"{epoch:,.0f}",
+            name, short(n_weights), f"{each.scores['bleu'].value:.2f}", f"{each.scores['chrf'].value:.2f}",
+            f"{n / each.seconds:,.1f}", "" if epoch is None else f"{epoch:,.0f}",
         )  # fmt: skip
     Console().print(table)
     _print_buckets(found)
@@ -147,11 +153,7 @@ def _facts(found: Evaluation) -> dict[str, Any]:
 
 def _trained(name: str) -> dict[str, float]:
     """How long an epoch of its training took, if the folder is that of a run."""
-    folder = RunFolder(Path(name))
-    newest = state.newest(folder.training) if folder.training.is_dir() else None
-    if newest is None:
-        return {}
-    facts = read_json(folder.training / newest / "facts.json")
+    _, facts = state.facts(RunFolder(Path(name)).training) or ("", {})
     epochs = facts.get("epochs")
     return {"seconds_an_epoch": facts["seconds"] / epochs} if epochs else {}
 

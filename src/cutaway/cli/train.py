@@ -15,12 +15,14 @@ from cutaway.errors import ConfigError, unknown
 from cutaway.training import distributed, run
 from cutaway.training.config import Data, ModelChoice, TaskName, TrainConfig
 from cutaway.training.folder import RunFolder
-from cutaway.training.loop import Outcome
+from cutaway.training.loop import ANOTHER_RANK, Outcome
 from cutaway.training.task import Scores
 from cutaway.training.toml import read_config, with_settings, write_config
 from cutaway.training.watch import Step, Watch
 
 TASKS: tuple[TaskName, ...] = ("translate", "complete", "classify")
+STOPPED = {"SIGINT": 130, "SIGTERM": 143, ANOTHER_RANK: 143}
+"""Why a run was stopped -> its exit code."""
 
 
 @dataclass(frozen=True)
@@ -109,9 +111,9 @@ def _report(outcome: Outcome, out: Path, as_json: bool) -> None:
     if distributed.rank() != 0:
         return
     progress = outcome.progress
-    if outcome.reason in ("SIGINT", "SIGTERM"):
+    if outcome.reason in STOPPED:
         print(f"stopped at step {progress.step}; go on with: cutaway resume {out}", file=sys.stderr)
-        sys.exit(130 if outcome.reason == "SIGINT" else 143)
+        sys.exit(STOPPED[outcome.reason])
     facts = {
         "model": str(out), "reason": outcome.reason, "steps": progress.step, "tokens": progress.tokens,
         "seconds": round(progress.seconds, 1), "scores": outcome.scores, "signatures": outcome.signatures,

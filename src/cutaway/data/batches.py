@@ -63,7 +63,7 @@ class Sampler:
         return batches_of(self.lengths, self.n_tokens, self.seed * 1_000_003 + self.epoch)
 
     def __next__(self) -> Tensor:
-        if self.place == len(self._batches):
+        if self.place >= len(self._batches):  # more than it: a run that goes on with less data
             self.epoch, self.place = self.epoch + 1, 0
             self._batches = self._shuffled()
         self.place += 1

@@ -4,6 +4,7 @@ A folder of the cache holds, for each side, its ids one after another (`source.i
 ends (`source.ends`, 64 bits each), and `report.json`, which is written last: a folder without it is not whole.
 """
 
+import errno
 import hashlib
 import json
 import shutil
@@ -91,8 +92,12 @@ def encoded(
                 (aside / _REPORT).write_text(json.dumps(report), encoding="utf-8")
                 for path in (*aside.iterdir(), aside):
                     sync(path)
-                shutil.rmtree(folder, ignore_errors=True)
-                aside.rename(folder)
+                if not _is_whole(folder, sides):  # another process may have been quicker
+                    shutil.rmtree(folder, ignore_errors=True)
+                    with suppress(OSError):
+                        aside.rename(folder)
+                if not _is_whole(folder, sides):
+                    raise OSError(errno.EIO, "they were written and are not there", str(folder))
             finally:
                 shutil.rmtree(aside, ignore_errors=True)
     except OSError as error:

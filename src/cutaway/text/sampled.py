@@ -9,6 +9,7 @@ from cutaway.errors import ConfigError
 from cutaway.text.fast import FastTokenizer
 from cutaway.text.tokenizer import Tokenizer
 
+_MOST = 200_000  # words whose ways are remembered: they are the same when they are found again
 _WAYS = 16  # of cutting one word, drawn once; an epoch draws among them
 
 
@@ -38,6 +39,8 @@ class Sampled:
         for word in self._words(ids):
             ways = self._known.get(word)
             if ways is None:
+                if len(self._known) >= _MOST:
+                    self._known.clear()
                 ways = self._known.setdefault(word, self._cut(word))
             found += ways[int(chance.random() * len(ways))]
         return found

@@ -71,6 +71,8 @@ def card(folder: RunFolder, prepared: Prepared, outcome: Outcome, drawn: bool) -
 
 
 def _scores(outcome: Outcome) -> str:
+    if outcome.progress.best is None:
+        return "The run was stopped before it was looked at for the first time: this folder holds no model yet.\n"
     if not outcome.scores:
         return "The run was stopped before it was done; the best model so far is what this folder holds.\n"
     rows = [
@@ -89,6 +91,8 @@ def _machine() -> str:
 
 def draw_curves(metrics: Path, out: Path) -> bool:
     """Loss and scores against steps, as a PNG; False where matplotlib is not installed or there is nothing to draw."""
+    if not metrics.is_file():
+        return False
     try:
         from matplotlib.figure import Figure
     except ImportError:

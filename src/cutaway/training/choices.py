@@ -74,11 +74,15 @@ def with_model(config: TrainConfig, n: int, say: Say) -> TrainConfig:
     return replace(config, model=model, tokenizer=tokenizer)
 
 
-def with_steps(config: TrainConfig, n: int, n_tokens: int, say: Say) -> TrainConfig:
-    """Batches, rates and lengths, once it is known how many tokens an epoch has."""
+def with_steps(
+    config: TrainConfig, n: int, n_tokens: int, say: Say, *, longest: int = 1, workers: int = 2
+) -> TrainConfig:
+    """Batches, rates and lengths, once it is known how many tokens an epoch has, and its longest example."""
     fit, fine = fitting(config.task, n), config.model.start is not None
     tokens = config.batches.tokens or min(fit.tokens, max(256, n_tokens // 8))
-    shares = config.batches.shares or max(2, 2 ** math.ceil(math.log2(tokens / 4096)))  # cores and ranks divide it
+    shares = config.batches.shares or shares_of(tokens, workers)
+    if config.batches.tokens is None:
+        tokens = max(tokens, shares * longest)
     steps = config.schedule.steps
     if steps is None:
         epochs = FINE_TUNING_EPOCHS if fine else min(fit.longest, max(fit.least, fit.seen * 1e6 / n_tokens))
@@ -103,12 +107,21 @@ def with_steps(config: TrainConfig, n: int, n_tokens: int, say: Say) -> TrainCon
     )
 
 
+def shares_of(tokens: int, workers: int) -> int:
+    """A power of 2, so that cores and ranks divide it: one for each, of 512 tokens or more and of 4096 at most."""
+    least = max(2, 2 ** math.ceil(math.log2(tokens / 4096)))
+    return max(least, 2 ** int(math.log2(max(1, min(workers, tokens // 512)))))
+
+
 def is_recurrent(model: ModelChoice) -> bool:
     return model.preset is not None and isinstance(preset(model.preset), RecurrentConfig)
 
 
-def network_config(task: TaskName, choice: ModelChoice, words: tuple[int, int], n_classes: int = 0) -> Config:
-    """The preset with the changes that were asked for, and vocabularies of so many `words` on each side."""
+def network_config(
+    task: TaskName, choice: ModelChoice, words: tuple[int, int], n_classes: int = 0, *, joint: bool = True
+) -> Config:
+    """The preset with the changes that were asked for, and vocabularies of so many `words` on each side; `joint`: they
+    are the same one."""
     assert choice.preset is not None
     config = preset(choice.preset)
     halves = {"translate": "encoder and decoder", "complete": "decoder", "classify": "encoder"}[task]
@@ -118,7 +131,7 @@ def network_config(task: TaskName, choice: ModelChoice, words: tuple[int, int], 
     given = {
         name: value for name, value in vars(choice).items() if value is not None and name not in ("preset", "start")
     }
-    shared = task == "translate" and words[0] == words[1]
+    shared = task == "translate" and joint
     if isinstance(config, RecurrentConfig):
         names = {"n_blocks": "n_layers", "d_model": "d_model", "d_hidden": "d_hidden", "dropout": "dropout"}
         _check(given, names, choice.preset)

@@ -52,7 +52,7 @@ class Data(Section):
     joined: Size = key(
         1, "Join neighbouring pairs, one, two, … up to so many at a time, to learn from texts of many lengths."
     )
-    held_out: Count = key(1000, "How many pairs to hold out if none are given; at most a tenth.")
+    held_out: Size = key(1000, "How many pairs to hold out if none are given; at most a tenth.")
     max_tokens: Size = key(256, "A pair with more tokens than this on one side is left out.")
     max_ratio: NotNegative = key(
         9.0, "A pair whose sides differ in length by more than this factor is left out; 0 keeps all."
@@ -231,9 +231,25 @@ class TrainConfig(Section):
         super().__post_init__()
         if not -(2**31) <= self.seed < 2**31:
             raise ConfigError(f"seed={self.seed} must be a whole number of at most 32 bits")
-        if self.regularization.agreement and self.task == "classify":
-            raise ConfigError("regularization.agreement (R-Drop) is for texts that are written: translate, complete")
+        for name in ("agreement", "bpe_dropout"):
+            if getattr(self.regularization, name) and self.task != "translate":
+                raise ConfigError(f"regularization.{name} is for the task translate, not for {self.task}; leave it out")
+        if self.model.start is not None:
+            self._check_start(self.model.start)
+
+    def _check_start(self, start: str) -> None:
+        """A model that is trained further is what it is."""
+        given = [f"model.{name}" for name, value in vars(self.model).items() if value is not None and name != "start"]
+        if self.tokenizer.start is not None:
+            given.append("tokenizer.start")
+        if given:
+            raise ConfigError(
+                f"{' and '.join(given)} can't be given together with model.start (--from {start}): that model has its "
+                f"own; leave one of the two out"
+            )
 
 
 UNCHANGING = ("saving", "machine", "card")
 """Sections that may differ when a run goes on: they do not change what is learnt."""
+FIXED = ("task", "model", "tokenizer")
+"""Those that can't: what they made lies in the folder."""

@@ -24,9 +24,12 @@ _ANY = 2**31 - 1
 class PairCorpus:
     """Pairs to learn, and pairs to validate on, given or held out."""
 
-    def __init__(self, data: Data, max_ratio: float) -> None:
-        self.data = data
-        self.rules = Rules(max_ratio=max_ratio, duplicates=not data.duplicates)
+    def __init__(self, data: Data, max_ratio: float, shown: int = 0) -> None:
+        """`shown`: of so many pairs to validate on, the texts are kept beside their ids, as the report's "shown"."""
+        self.data, self.shown = data, shown
+        self.rules = Rules(
+            max_characters=max(2000, 16 * data.max_tokens), max_ratio=max_ratio, duplicates=not data.duplicates
+        )  # fmt: skip
         self.spec = PairSpec(source=data.source, target=data.target, pairs=data.pairs, columns=data.columns)
         self.valid_spec: PairSpec | None = None
         if data.valid_source or data.valid_target or data.valid_pairs:
@@ -74,13 +77,15 @@ class PairCorpus:
         """`sides`: how each of source and target becomes ids."""
 
         def read(report: dict[str, Any]) -> Iterator[tuple[str, str]]:
-            dropped = Dropped()
+            dropped, shown = Dropped(), list[tuple[str, str]]()
             for pair in self.pairs(which, dropped):
+                if which == "valid" and len(shown) < self.shown:
+                    shown.append((pair.source, pair.target))
                 yield pair.source, pair.target
-            report |= {"text": str(dropped), "read": dropped.n_read, "dropped": dropped.counts}
+            report |= {"text": str(dropped), "read": dropped.n_read, "dropped": dropped.counts, "shown": shown}
 
         held = "" if self.valid_spec is not None else f"{self.data.held_out} held out"
-        rules = json.dumps([schema.to_json(self.rules), self.data.joined])
+        rules = json.dumps([schema.to_json(self.rules), self.data.joined, self.shown])
         made_of = [which, held, json.dumps(self.digests), rules, tokenizer_digest(tokenizer)]
         return encoded(sides, made_of, read, self.data.max_tokens)
 

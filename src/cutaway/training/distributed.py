@@ -7,6 +7,7 @@ shares r, r + R, r + 2R, … of every step, whatever their number R: a run may g
 import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from datetime import timedelta
 from typing import Any, Literal, cast
 
 import torch
@@ -20,6 +21,8 @@ from cutaway.training.task import Task
 
 Batch = Any
 Surroundings = Callable[[], AbstractContextManager[object]]
+PATIENCE = timedelta(hours=12)
+"""Ranks wait for rank 0 while it encodes a corpus, or translates to validate; torchrun notices those that die."""
 
 
 class Objective(nn.Module):
@@ -197,6 +200,12 @@ def fill(network: nn.Module, tensors: dict[str, Tensor]) -> None:
             weights[name].copy_(part_like(tensor, weights[name]))
 
 
+def workers(device: torch.device) -> int:
+    """How many compute side by side: the ranks, and on a CPU the cores of each."""
+    ranks = int(os.environ.get("WORLD_SIZE", "1"))
+    return ranks * (torch.get_num_threads() if device.type == "cpu" else 1)
+
+
 def launched() -> bool:
     """Whether torchrun started this process."""
     return "TORCHELASTIC_RUN_ID" in os.environ or int(os.environ.get("WORLD_SIZE", "1")) > 1
@@ -232,7 +241,8 @@ def join(device: torch.device) -> None:
     # has started again may find the addresses of those that are gone.
     store, rank, ranks = next(dist.rendezvous("env://"))
     own = dist.PrefixStore(f"start-{restarts()}", store)
-    dist.init_process_group("nccl" if device.type == "cuda" else "gloo", store=own, rank=rank, world_size=ranks)
+    backend = "nccl" if device.type == "cuda" else "gloo"
+    dist.init_process_group(backend, store=own, rank=rank, world_size=ranks, timeout=PATIENCE)
 
 
 def device_of(name: str) -> torch.device:

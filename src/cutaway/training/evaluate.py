@@ -3,11 +3,11 @@
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cutaway.errors import InputError
 from cutaway.tasks.options import Options
-from cutaway.training.metrics import Score, tokenized_bleu, translation_scores
+from cutaway.training.metrics import Score, check_installed, tokenized_bleu, translation_scores
 
 if TYPE_CHECKING:
     from cutaway.model import Model
@@ -61,6 +61,7 @@ def evaluate(
             raise InputError(f"there are {len(sources):,} sentences and {len(texts):,} translations; give as many")
     if not sources:
         raise InputError("there is not one sentence to evaluate on")
+    check_installed(tokenized is not None)
     began = time.monotonic()
     options: Options = {"engine": engine, "precision": precision}
     if beams is not None:
@@ -89,15 +90,19 @@ def by_length(sources: Sequence[str], references: Sequence[Sequence[str]], writt
     return found
 
 
-def draw_by_length(named: dict[str, Evaluation]) -> "object":
-    """BLEU against sentence length, a line for each model: a figure of matplotlib's."""
+def new_figure() -> Any:
     try:
         from matplotlib.figure import Figure
     except ImportError:
         raise InputError(
             "pictures are drawn by matplotlib, which is not installed: pip install 'cutaway[train]'"
         ) from None
-    figure = Figure(figsize=(7, 4.2), layout="constrained")
+    return Figure(figsize=(7, 4.2), layout="constrained")
+
+
+def draw_by_length(named: dict[str, Evaluation]) -> Any:
+    """BLEU against sentence length, a line for each model: a figure of matplotlib's."""
+    figure = new_figure()
     axes = figure.subplots()
     for name, found in named.items():
         axes.plot([b.words for b in found.buckets], [b.bleu for b in found.buckets], marker="o", label=name)

@@ -22,6 +22,7 @@ from cutaway.checkpoints.weights import WEIGHTS, outgoing, write_weights
 from cutaway.errors import CheckpointError
 from cutaway.files import sync
 from cutaway.model import Model
+from cutaway.text.two import TARGET
 from cutaway.training import state
 
 try:
@@ -90,7 +91,7 @@ class RunFolder:
         is_new = not self.path.exists()
         try:
             self.training.mkdir(parents=True, exist_ok=True)
-            for old in (self.path / WEIGHTS, self.metrics):
+            for old in (self.path / WEIGHTS, self.path / TARGET, self.metrics):
                 old.unlink(missing_ok=True)
             native.write_config(model.network, self.path, model.usage)
             if model.tokenizer is not None:

@@ -31,6 +31,10 @@ from cutaway.training.watch import Step, Watch
 X = TypeVar("X")
 
 
+ANOTHER_RANK = "another rank"
+"""Why a rank stops that was not told to itself."""
+
+
 class TrainingError(CutawayError):
     """A run that can't go on: its numbers are no numbers, or memory is out."""
 
@@ -115,6 +119,7 @@ class Loop:
         self.factor = schedule(config.schedule.kind, chosen(config.schedule.warmup), self.steps)
         self.sampler = Sampler(task.lengths, config.batches.share_tokens, config.seed)
         self.snapshots = state.Snapshots(folder.training)
+        self.saved: dict[str, Any] | None = None  # what the newest state says of itself
 
     def _surroundings(self) -> torch.autocast:
         wanted = self.config.machine.precision
@@ -155,7 +160,7 @@ class Loop:
             )
             if wants_to_stop:
                 self._save()
-                return Outcome(stop() or "another rank", self.progress, {}, self.task.signatures(), ())
+                return Outcome(stop() or ANOTHER_RANK, self.progress, {}, self.task.signatures(), ())
             if is_due:
                 self._save()
                 saved = time.monotonic()
@@ -289,10 +294,13 @@ class Loop:
     # -------------------------------------------------------------------------------------------------- state
 
     def _save(self) -> None:
+        facts = {**self.facts, **asdict(self.progress), "kernels": _kernels()}
+        if self.parallel.told({"new": float(facts != self.saved)})["new"] == 0.0:
+            return
+        self.saved = facts
         tensors = {"weights": self.weights, "average": self.average, "optimizer": self.optimizer.tensors()}
         whole = {file: self.parallel.whole(values) for file, values in tensors.items() if values}
         if self.parallel.rank == 0:
-            facts = {**self.facts, **asdict(self.progress), "kernels": _kernels()}
             state.save(self.folder.training, self.progress.step, facts, whole, self.config.saving.keep)
             self.snapshots.forget_all_but(set(self._kept_steps()))
             self.watch.saved(self.progress.step)
@@ -311,9 +319,15 @@ class Loop:
                 "version): it goes on, but rounds otherwise than a run that was never stopped"
             )
         distributed.fill(self.network, found.tensors["weights"])
+        average = found.tensors.get("average", found.tensors["weights"])
         for name, value in self.average.items():
-            value.copy_(distributed.part_like(found.tensors["average"][name], value))
-        self.optimizer.remember(found.tensors["optimizer"])
+            value.copy_(distributed.part_like(average[name], value))
+        before, now = found.facts["config"]["optimizer"]["kind"], self.config.optimizer.kind
+        if before == now:
+            self.optimizer.remember(found.tensors["optimizer"])
+        else:
+            self.watch.warn(f"the optimiser was {before} and is {now} now: it begins without a memory")
+        self.saved = found.facts
         self.progress = Progress(**{key: found.facts[key] for key in asdict(Progress())})
         self.sampler = Sampler(
             self.sampler.lengths, self.sampler.n_tokens, self.sampler.seed, self.progress.epoch, self.progress.place

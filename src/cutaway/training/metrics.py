@@ -18,15 +18,26 @@ def _sacrebleu() -> Any:
         import sacrebleu
     except ImportError:
         raise InputError(
-            "BLEU and chrF are computed by sacrebleu, which is not installed: pip install 'cutaway[train]', or "
-            'validate on the loss (validation.metric = "loss")'
+            "BLEU and chrF are computed by sacrebleu, which is not installed: pip install 'cutaway[train]'"
         ) from None
     return sacrebleu
 
 
-def check_installed() -> None:
+def check_installed(tokenized: bool = False) -> None:
     """Before hours are spent, not after."""
     _sacrebleu()
+    if tokenized:
+        _sacremoses()
+
+
+def _sacremoses() -> Any:
+    try:
+        import sacremoses
+    except ImportError:
+        raise InputError(
+            "tokenised BLEU needs Moses' tokeniser, sacremoses, which is not installed: pip install 'cutaway[train]'"
+        ) from None
+    return sacremoses
 
 
 def translation_scores(written: Sequence[str], references: Sequence[Sequence[str]]) -> dict[str, Score]:
@@ -41,13 +52,8 @@ def translation_scores(written: Sequence[str], references: Sequence[Sequence[str
 
 def tokenized_bleu(written: Sequence[str], references: Sequence[Sequence[str]], language: str) -> Score:
     """BLEU as papers of the Moses days report it: both sides lowercased, punctuation normalised, tokenised."""
-    try:
-        from sacremoses import MosesPunctNormalizer, MosesTokenizer
-    except ImportError:
-        raise InputError(
-            "tokenised BLEU needs Moses' tokeniser, sacremoses, which is not installed: pip install 'cutaway[train]'"
-        ) from None
-    normalizer, tokenizer = MosesPunctNormalizer(language), MosesTokenizer(language)
+    moses = _sacremoses()
+    normalizer, tokenizer = moses.MosesPunctNormalizer(language), moses.MosesTokenizer(language)
 
     def prepared(texts: Sequence[str]) -> list[str]:
         normalized = (normalizer.normalize(text.lower()) for text in texts)

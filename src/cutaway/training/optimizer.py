@@ -83,7 +83,7 @@ class Optimizer:
                 raise CheckpointError(f"the optimiser's state has {name}, which is no weight of this model")
             memory = owner[weights[weight]].state.setdefault(weights[weight], {})
             whole = value.shape == weights[weight].shape and value.dim() > 0
-            memory[key] = part_like(value, weights[weight]) if whole else value
+            memory[key] = (part_like(value, weights[weight]) if whole else value).to(weights[weight].device)
 
 
 def _evenly(matrices: Sequence[Tensor], n: int) -> list[list[Tensor]]:

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+from torch import Tensor
+
 from cutaway import schema
 from cutaway.data.batches import check_fits
 from cutaway.data.clean import Dropped
@@ -20,7 +22,7 @@ from cutaway.text.sampled import Sampled
 from cutaway.text.tokenizer import SpecialTokens, Tokenizer
 from cutaway.text.train import Frame, train_tokenizer
 from cutaway.text.two import TwoTokenizers
-from cutaway.training import choices, metrics
+from cutaway.training import choices, distributed, metrics
 from cutaway.training.classification import Classification
 from cutaway.training.config import TaskName, TrainConfig
 from cutaway.training.corpus import PairCorpus, TextCorpus
@@ -62,7 +64,7 @@ def _facts(config: TrainConfig, digests: dict[str, str], n: int, text: str) -> d
 
 def _translation(config: TrainConfig, watch: Watch, kept: Model | None) -> Prepared:
     metrics.check_installed()
-    corpus = PairCorpus(config.data, config.data.max_ratio)
+    corpus = PairCorpus(config.data, config.data.max_ratio, config.validation.limit)
     n_pairs = corpus.count() if kept is None else 0
     if kept is None:
         config = choices.with_model(config, n_pairs, watch.say)
@@ -75,8 +77,9 @@ def _translation(config: TrainConfig, watch: Watch, kept: Model | None) -> Prepa
     n = len(train.sides["target"])
     watch.say(f"{n:,} pairs to learn from: {_told(train)}")
     _check_some(train, valid, "target")
-    texts = [(pair.source, pair.target) for pair in islice(corpus.pairs("valid", Dropped()), config.validation.limit)]
-    config = choices.with_steps(config, n_pairs or n, int(train.sides["target"].lengths.sum()), watch.say)
+    texts = [(source, target) for source, target in valid.report["shown"]]
+    lengths = Pairs(train.sides["source"], train.sides["target"]).lengths
+    config = _with_steps(config, n_pairs or n, lengths[:, 1], watch, longest=int(lengths.max()))
     model = kept or _translator(config, tokenizer)
     special = tokenizer.special
     assert special.pad is not None
@@ -114,11 +117,12 @@ def _translator(config: TrainConfig, tokenizer: Tokenizer) -> Model:
     if config.model.start is not None:
         model = load(config.model.start)
         return Model(model.network.float(), tokenizer, model.usage, model.name, model.origin)
-    words = (tokenizer.vocabulary_size, tokenizer.vocabulary_size)
-    if isinstance(tokenizer, TwoTokenizers):
-        words = (tokenizer.source.vocabulary_size, tokenizer.target.vocabulary_size)
+    joint = not isinstance(tokenizer, TwoTokenizers)
+    sides = (tokenizer.source, tokenizer.target) if isinstance(tokenizer, TwoTokenizers) else (tokenizer, tokenizer)
+    words = (sides[0].vocabulary_size, sides[1].vocabulary_size)
     usage = _usage(tokenizer.special, "translate", config.data.max_tokens)
-    return Model(build(choices.network_config("translate", config.model, words), config.seed), tokenizer, usage)
+    chosen = choices.network_config("translate", config.model, words, joint=joint)
+    return Model(build(chosen, config.seed), tokenizer, usage)
 
 
 def _usage(special: SpecialTokens, task: TaskName, max_length: int) -> Usage:
@@ -147,8 +151,8 @@ def _language(config: TrainConfig, watch: Watch, kept: Model | None) -> Prepared
     if len(train) < 2 or len(valid) < 2:
         raise InputError(f"there are {len(train)} tokens to learn from and {len(valid)} to validate on; give more text")
     watch.say(f"{len(train):,} tokens to learn from")
-    config = choices.with_steps(config, n_lines or len(train) // 10, len(train), watch.say)
     task = Language(train, valid, config.data.max_tokens, smoothing=config.regularization.smoothing)
+    config = _with_steps(config, n_lines or len(train) // 10, task.lengths, watch)
     model = kept or _writer(config, tokenizer)
     return Prepared(config, model, task, _facts(config, corpus.digests, len(task.lengths), f"{len(train):,} tokens"))
 
@@ -190,7 +194,7 @@ def _classification(config: TrainConfig, watch: Watch, kept: Model | None) -> Pr
     _check_some(train, valid, "source")
     n = len(train.sides["source"])
     watch.say(f"{n:,} texts of {len(labels)} classes to learn from: {_told(train)}")
-    config = choices.with_steps(config, n_texts or n, int(train.sides["source"].lengths.sum()), watch.say)
+    config = _with_steps(config, n_texts or n, train.sides["source"].lengths, watch)
     special = tokenizer.special
     task = Classification(
         train.sides["source"], train.sides["target"].ids.tolist(), valid.sides["source"],
@@ -211,6 +215,15 @@ def _classifier(config: TrainConfig, tokenizer: Tokenizer, labels: tuple[str, ..
 
 
 # ---------------------------------------------------------------------------------------------------------- shared
+
+
+def _with_steps(config: TrainConfig, n: int, lengths: Tensor, watch: Watch, longest: int | None = None) -> TrainConfig:
+    """`lengths`: tokens that are learnt of each example; `longest`: of its longest side, where it has two."""
+    return choices.with_steps(
+        config, n, int(lengths.sum()), watch.say,
+        longest=int(lengths.max()) if longest is None else longest,
+        workers=distributed.workers(distributed.device_of(config.machine.device)),
+    )  # fmt: skip
 
 
 def _tokenizer_of(kept: Model) -> Tokenizer:

@@ -13,7 +13,7 @@ from cutaway.models.build import build
 from cutaway.text.files import load_tokenizer
 from cutaway.training import distributed, state
 from cutaway.training.card import write_card
-from cutaway.training.config import UNCHANGING, TrainConfig
+from cutaway.training.config import FIXED, UNCHANGING, TrainConfig
 from cutaway.training.folder import RunFolder
 from cutaway.training.loop import Loop, Outcome
 from cutaway.training.prepare import Prepared, prepare
@@ -40,7 +40,7 @@ def train(
     distributed.device_of(config.machine.device)  # a device that is not there is told before anything is written
     _join(config)
     prepared: Prepared | None = None
-    if distributed.rank() == 0 and not _is_restart(folder):
+    if distributed.rank() == 0 and not _is_restart(folder, config):
         folder.check_free(force)
         prepared = prepare(config, watch)
         if force and folder.training.is_dir():
@@ -57,9 +57,19 @@ def _join(config: TrainConfig) -> None:
         distributed.join(distributed.device_of(config.machine.device))
 
 
-def _is_restart(folder: RunFolder) -> bool:
-    """Whether torchrun has started this command again after a rank was lost: its state is there to go on from."""
-    return distributed.restarts() > 0 and folder.config.is_file()
+def _is_restart(folder: RunFolder, config: TrainConfig) -> bool:
+    """Whether torchrun has started this command again after a rank was lost: its state is there to go on from, and the
+    folder's run is the one that was asked for."""
+    if distributed.restarts() == 0 or not folder.config.is_file():
+        return False
+    return _agrees(schema.to_json(config), schema.to_json(read_config(folder.config)))
+
+
+def _agrees(asked: Any, kept: Any) -> bool:
+    """Whether all that was asked for is so; None was left open."""
+    if isinstance(asked, dict) and isinstance(kept, dict):
+        return all(_agrees(value, kept.get(name)) for name, value in asked.items())
+    return asked is None or asked == kept
 
 
 def resume(out: str | Path, *, watch: Watch | None = None, force: bool = False, stop: Stop = never) -> Outcome:
@@ -94,12 +104,20 @@ def _run(folder: RunFolder, prepared: Prepared, watch: Watch, stop: Stop) -> Out
 
 
 def _check_unchanged(folder: RunFolder, prepared: Prepared, force: bool) -> None:
-    """A run goes on with the config and the data it began with, or says what changed."""
-    if force or (found := state.facts(folder.training)) is None:
+    """A run goes on with the config and the data it began with, or says what changed; its model is what it is."""
+    if (found := state.facts(folder.training)) is None:
         return
     newest, facts = found
     before, now = facts.get("config"), schema.to_json(prepared.config)
     changed = [name for name in _differences(before, now) if name.split(".")[0] not in UNCHANGING]
+    fixed = [name for name in changed if name.split(".")[0] in FIXED]
+    if fixed:
+        raise ConfigError(
+            f"{folder.config} asks for another model or tokenizer than {newest} has: {', '.join(fixed[:5])}; set it "
+            f"back, or train anew with cutaway train {folder.config} --out another"
+        )
+    if force:
+        return
     if changed:
         raise ConfigError(
             f"{folder.config} has changed since {newest}: {', '.join(changed[:5])}; set it back, or go on all the same "

@@ -58,9 +58,10 @@ def save(folder: Path, step: int, facts: Mapping[str, Any], tensors: Mapping[str
         for path in (*aside.iterdir(), aside):
             sync(path)
         if (folder / name).exists():  # a run that went on from an earlier state has come here again
-            shutil.rmtree(folder / name)
+            (folder / name).rename(folder / f"{_WRITING}{name}")
         aside.rename(folder / name)
         sync(folder)
+        shutil.rmtree(folder / f"{_WRITING}{name}", ignore_errors=True)
         write_whole(folder / _LATEST, name + "\n")
         kept = [each for each in _names(folder) if each <= name][:keep]
         for old in set(_names(folder)) - set(kept):  # newer ones too: damaged, or the run went on from before them
