@@ -73,7 +73,7 @@ class Report:
     def __init__(self, facts: Mapping[str, str], *, markdown: bool = False, json_file: str | None = None) -> None:
         self.facts, self.tables = facts, list[Table]()
         self.markdown, self.json_file = markdown, json_file
-        print("\n".join(f"* {name}: {fact}" if markdown else f"{name:12}{fact}" for name, fact in facts.items()))
+        print("\n".join(f"* {name}: {fact}" if markdown else f"{name:11} {fact}" for name, fact in facts.items()))
 
     def add(self, table: Table) -> None:
         self.tables.append(table)
