@@ -111,7 +111,7 @@ def test_wrong_tabs(tmp_path: Path) -> None:
         ("data.max_tokens=1", "no example is left to learn from: kept 60 of 60 pairs; left out 54 of more than"),
         ("validation.metric=accuracy", "validation.metric='accuracy' is no measure of translate; choose loss,"),
         ("data.held_out=0", "held_out=0 must be at least 1"),
-        ("model.start=en-fr", "model.preset and model.n_blocks and model.d_model and model.n_heads and model.d_ff and"),
+        ("model.start=en-fr", "model.n_heads and model.d_ff can't be given together with model.start (--from en-fr): "),
         ("machine.device=gpu", "machine.device='gpu' is no device; choose auto, cpu, cuda or cuda:1"),
         ("machine.device=cuda", "machine.device='cuda', but torch sees no GPU here; choose cpu or auto"),
     ],

@@ -158,6 +158,22 @@ def test_scores_by_length() -> None:
     assert 0 < buckets[1].bleu < 100
 
 
+def test_trained_further_with_another_dropout(tmp_path: Path) -> None:
+    data = toy.corpus(tmp_path / "data", 60)
+    train(toy.config(data, "schedule.steps=2"), tmp_path / "first")
+    before = cutaway.load(tmp_path / "first")
+    assert before.config.decoder.dropout == 0.1
+    given = TrainConfig(data=Data(source=(str(data.source),), target=(str(data.target),)))
+    still = ["schedule.steps=1", "optimizer.rate=1e-12", "averaging.ema=0", "model.attention_dropout=0.2"]
+    train(
+        with_settings(given, [f"model.start={tmp_path / 'first'}", "model.dropout=0.35", *still]), tmp_path / "second"
+    )
+    after = cutaway.load(tmp_path / "second")
+    assert (after.config.encoder.dropout, after.config.decoder.attention_dropout) == (0.35, 0.2)
+    for one, other in zip(before.network.parameters(), after.network.parameters(), strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-8)  # the rate
+
+
 @pytest.mark.parametrize("missing", ["sacrebleu", "sacremoses"])
 def test_evaluate_says_what_is_missing_before_it_works(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model = cutaway.load("en-fr")

@@ -9,7 +9,7 @@ from cutaway.errors import ConfigError
 from cutaway.models.config import Classifier, Config, RecurrentConfig, StackConfig, TransformerConfig
 from cutaway.models.presets import preset
 from cutaway.training import optimizer
-from cutaway.training.config import Metric, ModelChoice, TaskName, TrainConfig
+from cutaway.training.config import DROPOUTS, Metric, ModelChoice, TaskName, TrainConfig
 
 Say = Callable[[str], None]
 
@@ -154,6 +154,15 @@ def network_config(
         config, encoder=changed(config.encoder, words[0]), decoder=changed(config.decoder, words[1]), head=head,
         share_embeddings=shared,
     )  # fmt: skip
+
+
+def dropping(config: Config, choice: ModelChoice) -> Config:
+    """The same model with the dropouts that were asked for."""
+    given = {name: getattr(choice, name) for name in DROPOUTS if getattr(choice, name) is not None}
+    if isinstance(config, RecurrentConfig):
+        _check(given, {"dropout": "dropout"}, "a recurrent model")
+    stacks = {name: stack for name in ("encoder", "decoder") if (stack := getattr(config, name)) is not None}
+    return replace(config, **{name: replace(stack, **given) for name, stack in stacks.items()})
 
 
 def _check(given: dict[str, Any], names: dict[str, str], preset_name: str) -> None:

@@ -238,8 +238,9 @@ class TrainConfig(Section):
             self._check_start(self.model.start)
 
     def _check_start(self, start: str) -> None:
-        """A model that is trained further is what it is."""
-        given = [f"model.{name}" for name, value in vars(self.model).items() if value is not None and name != "start"]
+        """A model that is trained further is what it is, but for what is dropped."""
+        free = ("start", *DROPOUTS)
+        given = [f"model.{name}" for name, value in vars(self.model).items() if value is not None and name not in free]
         if self.tokenizer.start is not None:
             given.append("tokenizer.start")
         if given:
@@ -249,6 +250,7 @@ class TrainConfig(Section):
             )
 
 
+DROPOUTS = ("dropout", "attention_dropout", "ff_dropout")
 UNCHANGING = ("saving", "machine", "card")
 """Sections that may differ when a run goes on: they do not change what is learnt."""
 FIXED = ("task", "model", "tokenizer")

@@ -16,6 +16,7 @@ from cutaway.loading import load, locate
 from cutaway.model import Model
 from cutaway.models.build import build
 from cutaway.models.config import Classifier
+from cutaway.models.network import Network
 from cutaway.models.usage import Usage
 from cutaway.text.files import load_tokenizer
 from cutaway.text.sampled import Sampled
@@ -24,7 +25,7 @@ from cutaway.text.train import Frame, train_tokenizer
 from cutaway.text.two import TwoTokenizers
 from cutaway.training import choices, distributed, metrics
 from cutaway.training.classification import Classification
-from cutaway.training.config import TaskName, TrainConfig
+from cutaway.training.config import ModelChoice, TaskName, TrainConfig
 from cutaway.training.corpus import PairCorpus, TextCorpus
 from cutaway.training.language import Language
 from cutaway.training.task import Task
@@ -116,7 +117,7 @@ def _pair_tokenizer(config: TrainConfig, corpus: PairCorpus, watch: Watch) -> To
 def _translator(config: TrainConfig, tokenizer: Tokenizer) -> Model:
     if config.model.start is not None:
         model = load(config.model.start)
-        return Model(model.network.float(), tokenizer, model.usage, model.name, model.origin)
+        return Model(_further(model.network, config.model), tokenizer, model.usage, model.name, model.origin)
     joint = not isinstance(tokenizer, TwoTokenizers)
     sides = (tokenizer.source, tokenizer.target) if isinstance(tokenizer, TwoTokenizers) else (tokenizer, tokenizer)
     words = (sides[0].vocabulary_size, sides[1].vocabulary_size)
@@ -160,7 +161,7 @@ def _language(config: TrainConfig, watch: Watch, kept: Model | None) -> Prepared
 def _writer(config: TrainConfig, tokenizer: Tokenizer) -> Model:
     if config.model.start is not None:
         model = load(config.model.start)
-        return Model(model.network.float(), tokenizer, model.usage, model.name, model.origin)
+        return Model(_further(model.network, config.model), tokenizer, model.usage, model.name, model.origin)
     words = (tokenizer.vocabulary_size, tokenizer.vocabulary_size)
     usage = _usage(tokenizer.special, "complete", config.data.max_tokens)
     return Model(build(choices.network_config("complete", config.model, words), config.seed), tokenizer, usage)
@@ -208,7 +209,7 @@ def _classifier(config: TrainConfig, tokenizer: Tokenizer, labels: tuple[str, ..
     if config.model.start is not None:
         model = load(config.model.start, head=Classifier(n_classes=len(labels), hidden="tanh", dropout=0.1))
         usage = Usage(pad=model.usage.pad, labels=labels, max_tokens=model.usage.max_tokens)
-        return Model(model.network.float(), tokenizer, usage, model.name, model.origin)
+        return Model(_further(model.network, config.model), tokenizer, usage, model.name, model.origin)
     words = (tokenizer.vocabulary_size, tokenizer.vocabulary_size)
     network = build(choices.network_config("classify", config.model, words, len(labels)), config.seed)
     return Model(network, tokenizer, Usage(pad=tokenizer.special.pad, labels=labels))
@@ -224,6 +225,13 @@ def _with_steps(config: TrainConfig, n: int, lengths: Tensor, watch: Watch, long
         longest=int(lengths.max()) if longest is None else longest,
         workers=distributed.workers(distributed.device_of(config.machine.device)),
     )  # fmt: skip
+
+
+def _further(network: Network, choice: ModelChoice) -> Network:
+    """A network to go on from, with the dropouts that were asked for."""
+    found = build(choices.dropping(network.config, choice))
+    found.load_state_dict(network.state_dict())
+    return found
 
 
 def _tokenizer_of(kept: Model) -> Tokenizer:
