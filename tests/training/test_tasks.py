@@ -144,7 +144,11 @@ def test_two_vocabularies_survive_a_folder(tmp_path: Path) -> None:
 
 def test_neighbours_are_joined() -> None:
     pairs = [Pair(f"s{i}", f"t{i}", f"f:{i}") for i in range(8)]
-    assert [pair.source for pair in joined(pairs, 3)] == ["s0", "s1 s2", "s3 s4 s5", "s6", "s7"]
+    found = [pair.source for pair in joined(pairs, 3)]
+    assert found[:6] == ["s0", "s1", "s0 s1", "s2", "s0 s1 s2", "s3"]
+    for size in (1, 2, 3):
+        of_size = [text for text in found if len(text.split()) == size]
+        assert " ".join(of_size) == " ".join(f"s{i}" for i in range(8 // size * size)), "each in its turn, once"
     assert [pair.target for pair in joined(pairs, 1)] == [f"t{i}" for i in range(8)]
 
 

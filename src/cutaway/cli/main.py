@@ -456,7 +456,7 @@ TargetFile = Annotated[
 ]
 PairsFile = Annotated[list[str] | None, typer.Option("--pairs", metavar="FILE", help="Instead: a table of both.")]
 Joined = Annotated[
-    int, typer.Option(help="Join neighbouring sentences, one, two, … up to so many, for texts of many lengths.", min=1)
+    int, typer.Option(help="Neighbouring sentences together, too: each two, three, … up to so many.", min=1)
 ]
 Columns = Annotated[str | None, typer.Option(metavar="A,B", help="Columns of source and target in PAIRS.")]
 

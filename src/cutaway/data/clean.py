@@ -106,15 +106,14 @@ def _broken(pair: Pair, rules: Rules, seen: set[bytes]) -> str | None:
 
 
 def joined(pairs: Iterable[Pair], most: int) -> Iterator[Pair]:
-    """Neighbours put together, one, two, … up to `most` of them, and again: texts of many lengths from short ones."""
-    size, group = 1, list[Pair]()
+    """Every pair alone, and once with each number of neighbours up to `most` together: of each length as much text."""
+    groups: list[list[Pair]] = [[] for _ in range(most)]
     for pair in pairs:
-        group.append(pair)
-        if len(group) == size:
-            yield _together(group)
-            size, group = size % most + 1, []
-    if group:
-        yield _together(group)
+        for size, group in enumerate(groups, start=1):
+            group.append(pair)
+            if len(group) == size:
+                yield _together(group)
+                group.clear()
 
 
 def _together(group: list[Pair]) -> Pair:

@@ -49,9 +49,7 @@ class Data(Section):
     valid_pairs: tuple[str, ...] = key((), "Instead of these two, as above.")
     text: tuple[str, ...] = key((), "For the task complete: files of running text, instead of pairs.")
     valid_text: tuple[str, ...] = key((), "Text to judge by; without any, the last tenth is kept for that.")
-    joined: Size = key(
-        1, "Join neighbouring pairs, one, two, … up to so many at a time, to learn from texts of many lengths."
-    )
+    joined: Size = key(1, "Learn from neighbouring pairs together, too: each two, each three, … up to so many.")
     held_out: Size = key(1000, "How many pairs to hold out if none are given; at most a tenth.")
     max_tokens: Size = key(256, "A pair with more tokens than this on one side is left out.")
     max_ratio: NotNegative = key(
