@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 import cutaway
+from cutaway.cli.train import _report as report
 from cutaway.errors import CheckpointError
 from cutaway.text.two import TwoTokenizers
 from cutaway.training import loop as loop_module
-from cutaway.training.loop import TrainingError
+from cutaway.training.loop import ANOTHER_RANK, Outcome, Progress, TrainingError
 from cutaway.training.run import resume, train
 from cutaway.training.translation import Translation
 from cutaway.training.watch import Watch
@@ -365,6 +366,14 @@ def test_started_over_with_one_vocabulary_instead_of_two(tmp_path: Path, data: t
     assert network.encoder.embedding.tokens.weight is not network.decoder.embedding.tokens.weight
     train(toy.config(data, "schedule.steps=1"), out, force=True)
     assert not isinstance(cutaway.load(out).tokenizer, TwoTokenizers)
+
+
+@pytest.mark.parametrize(("reason", "code"), [("SIGINT", 130), ("SIGTERM", 143), (ANOTHER_RANK, 143)])
+def test_a_stopped_run_is_no_run_that_is_done(tmp_path: Path, reason: str, code: int) -> None:
+    """For a scheduler, whichever rank was told to stop."""
+    with pytest.raises(SystemExit) as ended:
+        report(Outcome(reason, Progress(step=3), {}, {}, ()), tmp_path, as_json=False)
+    assert ended.value.code == code
 
 
 def test_stopped_before_the_first_look(tmp_path: Path, data: toy.Corpus) -> None:

@@ -9,15 +9,17 @@ import pytest
 import torch
 
 import cutaway
-from cutaway.data.clean import joined
-from cutaway.data.pairs import Pair
+from cutaway.data.clean import Dropped, clean, joined
+from cutaway.data.pairs import Pair, read_pairs
 from cutaway.errors import ConfigError, InputError
 from cutaway.seeing.alignment import alignment
+from cutaway.text import sampled
 from cutaway.text.files import load_tokenizer
 from cutaway.text.sampled import Sampled
 from cutaway.text.train import train_tokenizer
 from cutaway.text.two import TwoTokenizers
 from cutaway.training.config import Data, TrainConfig
+from cutaway.training.corpus import PairCorpus
 from cutaway.training.evaluate import by_length, evaluate
 from cutaway.training.metrics import tokenized_bleu, translation_scores
 from cutaway.training.run import resume, train
@@ -140,6 +142,25 @@ def test_two_vocabularies_survive_a_folder(tmp_path: Path) -> None:
     assert both.encode_target("le chat").ids == target.encode("le chat").ids != both.encode("le chat").ids
     assert both.decode(both.encode_target("le chat").ids) == "le chat"
     assert both.vocabulary_size == max(source.vocabulary_size, target.vocabulary_size)
+
+
+def test_cutting_anew_remembers_so_many_words_and_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    tokenizer = train_tokenizer(TEXTS, "bpe", 330, frame="end")
+    rows = tokenizer.ids_many(TEXTS)
+    all_known, few_known = Sampled(tokenizer, 0.3, seed=1), Sampled(tokenizer, 0.3, seed=1)
+    found = [all_known(row, random.Random(i)) for i, row in enumerate(rows)]
+    monkeypatch.setattr(sampled, "_MOST", 2)
+    assert [few_known(row, random.Random(i)) for i, row in enumerate(rows)] == found
+    assert len(few_known._known) <= 2 < len(all_known._known)
+
+
+def test_long_texts_are_kept_where_many_tokens_are_allowed(tmp_path: Path) -> None:
+    rows = [f"{'word ' * 500}{i}\t{'good' if i % 2 else 'bad'}\n" for i in range(30)]
+    (tmp_path / "texts.tsv").write_text("".join(rows))
+    for max_tokens, n in ((100, 0), (1000, 30)):
+        corpus = PairCorpus(Data(pairs=(str(tmp_path / "texts.tsv"),), max_tokens=max_tokens), max_ratio=0.0)
+        kept = list(clean(read_pairs(corpus.spec), corpus.rules, Dropped()))
+        assert len(kept) == n
 
 
 def test_neighbours_are_joined() -> None:
