@@ -251,5 +251,5 @@ class TrainConfig(Section):
 DROPOUTS = ("dropout", "attention_dropout", "ff_dropout")
 UNCHANGING = ("saving", "machine", "card")
 """Sections that may differ when a run goes on: they do not change what is learnt."""
-FIXED = ("task", "model", "tokenizer")
+FIXED = ("model", "tokenizer")
 """Those that can't: what they made lies in the folder."""
