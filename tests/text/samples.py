@@ -1,5 +1,7 @@
 """Texts on which tokenizers go wrong, and a small corpus to learn vocabularies from."""
 
+from typing import Any
+
 SAMPLES = [
     "",
     " ",
@@ -72,3 +74,8 @@ CORPUS = [
     "UPPER and lower and Mixed Case Words Stand Here. ABCDEFGHIJKLMNOPQRSTUVWXYZ abcdefghijklmnopqrstuvwxyz",
     "emoji 😀 and 👍 are characters too ❤",
 ] * 3
+
+
+def asked(way: str) -> dict[str, Any]:
+    """The arguments of train_tokenizer by which a text is cut in this way."""
+    return {"kind": "bpe", "elisions": True} if way == "elisions" else {"kind": way}

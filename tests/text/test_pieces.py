@@ -12,16 +12,16 @@ from cutaway.text.pieces import Pieces, Until, text_after
 from cutaway.text.tokenizer import Tokenizer
 from cutaway.text.train import train_tokenizer
 from tests.text.conftest import Family
-from tests.text.samples import CORPUS, SAMPLES
+from tests.text.samples import CORPUS, SAMPLES, asked
 
 FAMILIES = ["bert", "gpt2", "roberta", "t5", "albert", "llama", "marian"]
-KINDS = ["bpe", "wordpiece", "unigram", "byte", "character"]
+KINDS = ["bpe", "elisions", "wordpiece", "unigram", "byte", "character"]
 
 
 @pytest.fixture(scope="session")
 def tokenizers(families: dict[str, Family]) -> dict[str, Tokenizer]:
     found = {name: load_tokenizer(families[name].folder) for name in FAMILIES}
-    trained = {kind: train_tokenizer(CORPUS, kind=kind, vocabulary=600) for kind in KINDS}
+    trained = {kind: train_tokenizer(CORPUS, vocabulary=600, **asked(kind)) for kind in KINDS}
     made = {name: tokenizer for name, tokenizer in found.items() if tokenizer is not None}
     assert len(made) == len(FAMILIES)
     return made | trained

@@ -15,15 +15,15 @@ from cutaway.errors import ConfigError, InputError
 from cutaway.text.files import load_tokenizer
 from cutaway.text.tokenizer import SpecialTokens, Tokenizer
 from cutaway.text.train import SPECIAL, train_tokenizer
-from tests.text.samples import CORPUS, SAMPLES
+from tests.text.samples import CORPUS, SAMPLES, asked
 
-KINDS = ["bpe", "wordpiece", "unigram", "byte", "character"]
-EXACT = ["bpe", "byte", "character"]
+KINDS = ["bpe", "elisions", "wordpiece", "unigram", "byte", "character"]
+EXACT = ["bpe", "elisions", "byte", "character"]
 
 
 @pytest.fixture(scope="session")
 def trained() -> dict[str, Tokenizer]:
-    return {kind: train_tokenizer(CORPUS, kind, vocabulary=600) for kind in KINDS}  # type: ignore[arg-type]
+    return {kind: train_tokenizer(CORPUS, vocabulary=600, **asked(kind)) for kind in KINDS}
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -44,7 +44,8 @@ def test_texts_come_back(trained: dict[str, Tokenizer], text: str) -> None:
     if any(token in text for token in SPECIAL.values()):
         return
     for kind in EXACT:
-        assert trained[kind].decode(trained[kind].encode(text).ids) == text, kind
+        expected = text.replace("\u2060", "") if kind == "elisions" else text
+        assert trained[kind].decode(trained[kind].encode(text).ids) == expected, kind
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -52,9 +53,9 @@ def test_learning_twice_gives_the_same(trained: dict[str, Tokenizer], kind: str,
     """Here, and in another process: hash tables have other seeds there."""
     trained[kind].save(tmp_path / "here")
     code = (
-        "import sys; from pathlib import Path; from tests.text.samples import CORPUS;"
+        "import sys; from pathlib import Path; from tests.text.samples import CORPUS, asked;"
         "from cutaway.text.train import train_tokenizer;"
-        f"train_tokenizer(CORPUS, {kind!r}, vocabulary=600).save(Path(sys.argv[1]))"
+        f"train_tokenizer(CORPUS, vocabulary=600, **asked({kind!r})).save(Path(sys.argv[1]))"
     )
     subprocess.run([sys.executable, "-c", code, str(tmp_path / "there")], check=True)
     for name in ("tokenizer.json", "tokenizer_config.json"):
@@ -86,8 +87,24 @@ def test_saved_files_are_read_by_auto_tokenizer(trained: dict[str, Tokenizer], k
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_lower_case(kind: str) -> None:
-    mine = train_tokenizer(CORPUS, kind, vocabulary=600, lowercase=True)  # type: ignore[arg-type]
+    mine = train_tokenizer(CORPUS, vocabulary=600, lowercase=True, **asked(kind))
     assert mine.encode("HELLO World").ids == mine.encode("hello world").ids
+
+
+def test_elided_words_are_words() -> None:
+    texts = 9 * ["Un homme voit l'homme d'une île.", "J'aime l’eau qu'il boit, it's what I don't.", "une eau, un homme"]
+    mine = train_tokenizer(texts, "bpe", 600, elisions=True)
+    one, other = (mine.encode(text, special=False) for text in ("voit l'homme d'une eau", "voit homme une eau"))
+    assert [token for token in one.ids if token not in other.ids] == [mine.id_of("Ġl'âģł"), mine.id_of("Ġd'âģł")]
+    assert [one.tokens[i] for i in (-4, -3)] == ["Ġhomme", "Ġd'âģł"]
+    # what the library inserted counts as part of the apostrophe
+    assert ["voit l'homme d'une eau"[slice(*one.offsets[i])] for i in (-4, -3, -2)] == ["'homme", " d'", "'une"]
+    for text in (*texts, "l'", "l' homme", "'homme'", "O'Brien's", "rock'n'roll", "’t Hooft l’’eau", "l'\nhomme"):
+        assert mine.decode(mine.encode(text).ids) == text
+    plain = train_tokenizer(texts, "bpe", 600)
+    assert mine.encode("it's what I don't").tokens == plain.encode("it's what I don't").tokens
+    with pytest.raises(ConfigError, match="elisions=True is for kind='bpe', not for 'unigram'"):
+        train_tokenizer(texts, "unigram", elisions=True)
 
 
 def test_other_special_tokens() -> None:
@@ -104,9 +121,9 @@ def test_wrong_requests() -> None:
         train_tokenizer(CORPUS, special={"begin": "<b>"})
     with pytest.raises(ConfigError, match="vocabulary=100 is too small; kind='bpe' needs at least 261 tokens"):
         train_tokenizer(CORPUS, "bpe", 100)
-    for kind in KINDS[:3]:
+    for kind in KINDS[:4]:
         with pytest.raises(InputError, match="there is no text to learn a vocabulary from"):
-            train_tokenizer(["", " "], kind)  # type: ignore[arg-type]
+            train_tokenizer(["", " "], **asked(kind))
     with pytest.raises(InputError, match="texts is one text; give a list of texts"):
         train_tokenizer("text", "bpe")
     with pytest.raises(InputError, match="text 1 is int; expected str"):

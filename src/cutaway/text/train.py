@@ -27,6 +27,7 @@ def train_tokenizer(
     vocabulary: int = 8000,
     *,
     lowercase: bool = False,
+    elisions: bool = False,
     special: Mapping[str, str] | None = None,
     frame: Frame = "both",
 ) -> Tokenizer:
@@ -37,6 +38,9 @@ def train_tokenizer(
     unigram    SentencePiece's way: the pieces that make the texts most probable
     byte       the 256 bytes, nothing learnt
     character  the characters of the texts, and bytes for all others
+
+    `elisions`, for bpe: "l'homme" is read as "l'" and the same "homme" as after a space, as French wants it. A text
+    that holds word joiners, U+2060, loses them then.
 
     Encoded, a text stands between start and end, or by `frame` only before the end, as translators have it, or alone.
     `special` renames the special tokens, or adds separator and classify.
@@ -51,7 +55,10 @@ def train_tokenizer(
     least = len(tokens) + (256 if kind in ("bpe", "byte", "character") else 1)
     if vocabulary < least:
         raise ConfigError(f"vocabulary={vocabulary} is too small; kind='{kind}' needs at least {least} tokens")
-    backend = _MAKERS[kind](_checked(texts), vocabulary, tokens, names["unknown"], lowercase)
+    if elisions and kind != "bpe":
+        raise ConfigError(f"elisions=True is for kind='bpe', not for {kind!r}; leave one of the two out")
+    make = _bpe_with_elisions if elisions else _MAKERS[kind]
+    backend = make(_checked(texts), vocabulary, tokens, names["unknown"], lowercase)
     backend.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in tokens])
     start = [f"{names['start']}:0"] if frame == "both" else []
     end = [f"{names['end']}:{side}" for side in (0, 1)] if frame != "none" else []
@@ -82,6 +89,33 @@ def _bpe(texts: Iterator[str], size: int, special: list[str], _: str, lowercase:
     backend.normalizer = normalizers.Lowercase() if lowercase else None
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()
+    return _merged(backend, texts, size, special)
+
+
+_JOIN = "\u2060"  # Unicode's word joiner: between an elided word and the space that the next word gets
+_ELIDED = r"(?<=\p{L})%s(?!(?:s|t|re|ve|m|ll|d)\b)(?=\p{L})"  # English "it's", "don't" are cut as without elisions
+_WORDS = rf"'(?:s|t|re|ve|m|ll|d)\b| ?\p{{L}}+['’]{_JOIN}| ?\p{{L}}+| ?\p{{N}}+| ?[^\s\p{{L}}\p{{N}}]+|\s+(?!\S)|\s+"
+
+
+def _bpe_with_elisions(
+    texts: Iterator[str], size: int, special: list[str], _: str, lowercase: bool
+) -> tokenizers.Tokenizer:
+    """ "l'homme" is cut as "l'" + joiner, " homme"; the joiner and the space go again when tokens become text."""
+    backend = tokenizers.Tokenizer(BPE())
+    spaced = [normalizers.Replace(Regex(_ELIDED % mark), f"{mark}{_JOIN} ") for mark in "'’"]
+    backend.normalizer = normalizers.Sequence([normalizers.Lowercase(), *spaced] if lowercase else spaced)
+    words = pre_tokenizers.Split(Regex(_WORDS), "isolated")
+    backend.pre_tokenizer = pre_tokenizers.Sequence(
+        [words, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+    )
+    backend.decoder = decoders.Sequence(
+        [decoders.ByteLevel(), decoders.Replace(f"{_JOIN} ", ""), decoders.Replace(_JOIN, "")]
+    )
+    return _merged(backend, texts, size, special)
+
+
+def _merged(backend: tokenizers.Tokenizer, texts: Iterator[str], size: int, special: list[str]) -> tokenizers.Tokenizer:
+    """Bytes, joined where they often meet."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     trainer = trainers.BpeTrainer(
         vocab_size=size, special_tokens=special, initial_alphabet=alphabet, show_progress=False, min_frequency=2

@@ -66,6 +66,9 @@ class TokenizerChoice(Section):
     vocabulary: Size | None = key(None, "How many tokens it may have.")
     joint: bool = key(True, "One vocabulary for both languages, or one each.")
     lowercase: bool = key(False, "Whether case is given up.")
+    elisions: bool = key(
+        False, "With bpe: whether a word after an apostrophe, as in l'homme, is the same one as after a space."
+    )
     start: str | None = key(None, "A folder or hub name whose tokenizer to use instead of learning one.")
 
 

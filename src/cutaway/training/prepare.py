@@ -251,7 +251,9 @@ def _tokenizer(config: TrainConfig, texts: Callable[[], Iterable[str]], frame: F
     chosen = config.tokenizer
     assert chosen.vocabulary is not None
     watch.say(f"learning a vocabulary ({chosen.kind}, at most {chosen.vocabulary:,} tokens)")
-    return train_tokenizer(texts(), chosen.kind, chosen.vocabulary, lowercase=chosen.lowercase, frame=frame)
+    return train_tokenizer(
+        texts(), chosen.kind, chosen.vocabulary, lowercase=chosen.lowercase, elisions=chosen.elisions, frame=frame
+    )
 
 
 def _told(found: Encoded) -> str:
