@@ -7,7 +7,7 @@ What differs on purpose:
 
 - cutaway and Seq2SeqTrainer make their batches from token ids within the step; the plain loops, JoeyNMT and eole find
   theirs ready, which is a little in their favour.
-- The peers' batches are whole steps. cutaway computes a step as shares, one on each core.
+- The peers' batches are whole steps. cutaway computes a step as shares, as many as `cutaway train` would choose.
 - JoeyNMT and eole normalise (and clip, and count right words) as they do; eole is a pre-norm Transformer, so it has two
   norms more. JoeyNMT and nn.Transformer drop more than the preset does: that is switched off on their modules.
 - Our settings, for peers: the allocator (`machine.keep_freed_memory`), torch's fused Adam, attention written out in
@@ -41,6 +41,7 @@ from cutaway.models.build import build
 from cutaway.models.config import StackConfig
 from cutaway.models.network import Network
 from cutaway.models.size import size
+from cutaway.training import choices
 from cutaway.training.config import (
     Batches,
     MachineChoice,
@@ -58,7 +59,6 @@ from cutaway.training.translation import Pairs, Translation
 from cutaway.training.watch import Step, Watch
 
 RATE, CLIP = 1e-4, 1.0
-SHARES = 2  # what `cutaway train` takes for up to 8192 tokens a step
 NEVER = 10**9  # a step that is not reached
 INSTALL = "install the peers with `make .venv/.installed-peers`"
 Learn = Callable[[], float | None]
@@ -162,8 +162,9 @@ def cutaway(lesson: Lesson) -> Work:
     else:
         pairs = Pairs(*(Texts.of([row[side] for row in all_rows]) for side in (0, 1)))
         task = Translation(pairs, pairs, [], start=START, pad=PAD, smoothing=lesson.smoothing)
+    n_shares = choices.shares_of(max(lesson.n_tokens), harness.cores())
     config = TrainConfig(
-        batches=Batches(tokens=max(lesson.n_tokens), shares=SHARES),
+        batches=Batches(tokens=max(lesson.n_tokens), shares=n_shares),
         optimizer=OptimizerChoice(kind="adamw", rate=RATE, decay=1e-4, clip=CLIP),
         schedule=ScheduleChoice(kind="constant", steps=NEVER, warmup=1),
         regularization=Regularization(smoothing=lesson.smoothing),
@@ -172,7 +173,7 @@ def cutaway(lesson: Lesson) -> Work:
     )
     folder, heard = RunFolder(lesson.place / lesson.precision), Heard()
     loop = Loop(config, Model(build(lesson.config, 0)), task, folder, heard, {})
-    numbers = shares_of(taught, SHARES)
+    numbers = shares_of(taught, n_shares)
     loop.sampler = Rows([torch.tensor(share) for step in numbers for share in step])  # type: ignore[assignment]
 
     def learn() -> float:

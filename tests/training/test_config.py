@@ -10,8 +10,8 @@ import pytest
 
 from cutaway.errors import ConfigError
 from cutaway.training import optimizer, schedule
-from cutaway.training.choices import network_config, shares_of
-from cutaway.training.config import ModelChoice, TokenizerKind, TrainConfig
+from cutaway.training.choices import network_config, shares_of, with_steps
+from cutaway.training.config import Batches, ModelChoice, TokenizerKind, TrainConfig
 from cutaway.training.run import train
 from cutaway.training.toml import config_of, read_config, with_settings, write_config
 from tests import commands
@@ -73,11 +73,26 @@ def test_a_recipe_is_a_run_that_says_its_command(recipe: Path) -> None:
 
 @pytest.mark.parametrize(
     ("tokens", "workers", "shares"),
-    [(2048, 1, 2), (2048, 2, 2), (2048, 3, 2), (2048, 4, 4), (2048, 9, 4), (25_000, 2, 8), (25_000, 9, 8), (256, 8, 2)],
+    [(2048, 1, 2), (2048, 2, 2), (2048, 3, 2), (2048, 4, 4), (2048, 9, 4), (9000, 2, 16), (9000, 99, 16), (256, 8, 2)],
 )  # fmt: skip
 def test_shares(tokens: int, workers: int, shares: int) -> None:
-    """Work for every core and rank, of 512 tokens or more; and never more than 4096 at once."""
+    """Work for every core and rank, of 512 tokens or more; and never more than 1024 at once."""
     assert shares_of(tokens, workers) == shares
+
+
+@pytest.mark.parametrize(
+    ("preset", "longest", "on_cpu", "shares"),
+    [
+        ("transformer-base", 256, True, 32),
+        ("transformer-base", 256, False, 8),  # a GPU wants much at a time
+        ("gru-seq2seq", 256, True, 8),  # and so does what reads word after word
+        ("transformer-base", 3000, True, 16),  # the longest example must fit
+    ],
+)
+def test_shares_fit_the_machine_and_the_model(preset: str, longest: int, on_cpu: bool, shares: int) -> None:
+    config = TrainConfig(model=ModelChoice(preset=preset), batches=Batches(tokens=25_000))
+    found = with_steps(config, 10_000, 1_000_000, lambda _: None, longest=longest, workers=2, on_cpu=on_cpu)
+    assert found.batches.shares == shares
 
 
 @pytest.mark.parametrize("joint", [True, False])

@@ -220,10 +220,11 @@ def _classifier(config: TrainConfig, tokenizer: Tokenizer, labels: tuple[str, ..
 
 def _with_steps(config: TrainConfig, n: int, lengths: Tensor, watch: Watch, longest: int | None = None) -> TrainConfig:
     """`lengths`: tokens that are learnt of each example; `longest`: of its longest side, where it has two."""
+    device = distributed.device_of(config.machine.device)
     return choices.with_steps(
         config, n, int(lengths.sum()), watch.say,
         longest=int(lengths.max()) if longest is None else longest,
-        workers=distributed.workers(distributed.device_of(config.machine.device)),
+        workers=distributed.workers(device), on_cpu=device.type == "cpu",
     )  # fmt: skip
 
 
