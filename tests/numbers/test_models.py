@@ -540,6 +540,10 @@ def test_recurrent_start(name):
             i, f, g, o = module.bias.chunk(4)
             assert (f == 1).all()  # begins by remembering
             assert (torch.stack((i, g, o)) == 0).all()
+        if key.endswith(".input") and config.decoder.cell == "gru":
+            r, z, n = module.bias.chunk(3)
+            assert (z == (1 if config.attention is None else 0)).all()  # without attention it must remember
+            assert (torch.stack((r, n)) == 0).all()
     assert layers == sum(len(halves) for halves in stacks_of_layers(network))
     has_std(network.decoder.embedding.tokens.weight, 30**-0.5)
 

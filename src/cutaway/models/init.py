@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from cutaway.models.config import TransformerConfig
+from cutaway.models.config import RecurrentConfig, TransformerConfig
 from cutaway.models.network import Network
 from cutaway.parts.attention import Attention
 from cutaway.parts.embedding import PatchEmbedding
@@ -109,8 +109,10 @@ def _t5(network: Network, generator: torch.Generator) -> None:
         normal(table, 1.0)
 
 
-def _recurrent(network: nn.Module, generator: torch.Generator) -> None:
-    """Orthogonal from state to state (Bahdanau 2015), Glorot elsewhere; an LSTM begins by remembering (bias 1)."""
+def _recurrent(network: Network, generator: torch.Generator) -> None:
+    """Orthogonal from state to state (Bahdanau 2015), Glorot elsewhere. An LSTM begins by remembering (bias 1), and so
+    does a GRU that has no attention to look back with: with bias 0 half of its state is gone after each word."""
+    looks_back = isinstance(network.config, RecurrentConfig) and network.config.attention is not None
     for linear in _linears(network):
         nn.init.xavier_uniform_(linear.weight, generator=generator)
     for table in _tables(network) + _head_table(network):
@@ -119,5 +121,5 @@ def _recurrent(network: nn.Module, generator: torch.Generator) -> None:
         if isinstance(module, RecurrentLayer):
             for gate in module.state.weight.chunk(module.state.weight.shape[0] // module.d_hidden):
                 nn.init.orthogonal_(gate, generator=generator)
-            if module.cell == "lstm":
+            if module.cell == "lstm" or (module.cell == "gru" and not looks_back):  # its forget, or its update gate
                 module.input.bias[module.d_hidden : 2 * module.d_hidden] = 1.0
