@@ -18,12 +18,15 @@ from cutaway.text.files import load_tokenizer
 from cutaway.text.sampled import Sampled
 from cutaway.text.train import train_tokenizer
 from cutaway.text.two import TwoTokenizers
+from cutaway.training.classification import Classification
 from cutaway.training.config import Data, TrainConfig
 from cutaway.training.corpus import PairCorpus
 from cutaway.training.evaluate import by_length, evaluate
 from cutaway.training.metrics import tokenized_bleu, translation_scores
+from cutaway.training.prepare import prepare
 from cutaway.training.run import resume, train
 from cutaway.training.toml import with_settings
+from cutaway.training.watch import Watch
 from tests.training import toy
 
 LEARNER = ["schedule.steps=60", "batches.tokens=256", "optimizer.rate=0.01", "validation.every=30", "model.n_blocks=1"]
@@ -68,6 +71,23 @@ def test_a_classifier_learns(tmp_path: Path) -> None:
     model = cutaway.load(tmp_path / "out")
     assert model.usage.labels == ("bad", "good")
     assert model.classify("this film was wonderful")[0].label == "good"
+
+
+def test_long_texts_are_cut_and_learnt(tmp_path: Path) -> None:
+    """What makes their class is said first; none is left out."""
+    words = {"good": "wonderful", "bad": "terrible"}
+    rows = [f"{words[label]} {i} {'word ' * 3000}\t{label}\n" for label in words for i in range(20)]
+    (tmp_path / "texts.tsv").write_text("".join(rows))
+    config = TrainConfig(task="classify", data=Data(pairs=(str(tmp_path / "texts.tsv"),), max_tokens=12))
+    small = ["schedule.steps=2", "model.preset=bert-tiny", "model.d_model=32", "model.d_ff=64", "model.n_heads=2"]
+    prepared = prepare(with_settings(config, [*small, "tokenizer.vocabulary=300"]), Watch())
+    task = prepared.task
+    assert isinstance(task, Classification)
+    assert set(task.train.lengths.tolist()) == {12}
+    assert prepared.model.tokenizer is not None
+    special = prepared.model.tokenizer.special
+    assert all(ids[0] == special.start and ids[-1] == special.end for ids in task.train)
+    assert len(task.train) + len(task.valid) == 40
 
 
 def test_a_class_that_was_never_learnt(tmp_path: Path) -> None:

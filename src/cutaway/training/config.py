@@ -51,7 +51,7 @@ class Data(Section):
     valid_text: tuple[str, ...] = key((), "Text to judge by; without any, the last tenth is kept for that.")
     joined: Size = key(1, "Learn from neighbouring pairs together, too: each two, each three, … up to so many.")
     held_out: Size = key(1000, "How many pairs to hold out if none are given; at most a tenth.")
-    max_tokens: Size = key(256, "A pair with more tokens than this on one side is left out.")
+    max_tokens: Size = key(256, "A pair with more tokens than this on one side is left out; a text to classify is cut.")
     max_ratio: NotNegative = key(
         9.0, "A pair whose sides differ in length by more than this factor is left out; 0 keeps all."
     )

@@ -24,12 +24,17 @@ _ANY = 2**31 - 1
 class PairCorpus:
     """Pairs to learn, and pairs to validate on, given or held out."""
 
-    def __init__(self, data: Data, max_ratio: float, shown: int = 0) -> None:
-        """`shown`: of so many pairs to validate on, the texts are kept beside their ids, as the report's "shown"."""
+    def __init__(self, data: Data, max_ratio: float, shown: int = 0, any_length: bool = False) -> None:
+        """`shown`: of so many pairs to validate on, the texts are kept beside their ids, as the report's "shown".
+
+        `any_length`: long texts are kept; whoever encodes them cuts them.
+        """
         self.data, self.shown = data, shown
         self.rules = Rules(
-            max_characters=max(2000, 16 * data.max_tokens), max_ratio=max_ratio, duplicates=not data.duplicates
-        )  # fmt: skip
+            max_characters=_ANY if any_length else max(2000, 16 * data.max_tokens),
+            max_ratio=max_ratio,
+            duplicates=not data.duplicates,
+        )
         self.spec = PairSpec(source=data.source, target=data.target, pairs=data.pairs, columns=data.columns)
         self.valid_spec: PairSpec | None = None
         if data.valid_source or data.valid_target or data.valid_pairs:

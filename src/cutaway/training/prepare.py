@@ -171,7 +171,7 @@ def _writer(config: TrainConfig, tokenizer: Tokenizer) -> Model:
 
 
 def _classification(config: TrainConfig, watch: Watch, kept: Model | None) -> Prepared:
-    corpus = PairCorpus(config.data, max_ratio=0.0)  # a class is always shorter than its text
+    corpus = PairCorpus(config.data, max_ratio=0.0, any_length=True)  # a class is always shorter than its text
     n_texts = corpus.count() if kept is None else 0
     if kept is None:
         config = choices.with_model(config, n_texts, watch.say)
@@ -190,11 +190,18 @@ def _classification(config: TrainConfig, watch: Watch, kept: Model | None) -> Pr
             raise InputError(f"the class {unknown[:60]!r} is of a text to validate on, but of none to learn from")
         return [[numbers[text]] for text in texts]
 
-    sides: dict[str, Encode] = {"source": tokenizer.ids_many, "target": number_of}
+    most = config.data.max_tokens
+    sides: dict[str, Encode] = {
+        "source": lambda texts: tokenizer.ids_many(texts, max_length=most),
+        "target": number_of,
+    }
     train, valid = (corpus.encoded(which, sides, tokenizer) for which in ("train", "valid"))
     _check_some(train, valid, "source")
     n = len(train.sides["source"])
-    watch.say(f"{n:,} texts of {len(labels)} classes to learn from: {_told(train)}")
+    watch.say(
+        f"{n:,} texts of {len(labels)} classes to learn from, of each the first {most} tokens (data.max_tokens): "
+        f"{_told(train)}"
+    )
     config = _with_steps(config, n_texts or n, train.sides["source"].lengths, watch)
     special = tokenizer.special
     task = Classification(
