@@ -85,7 +85,7 @@ def test_tokenizer_and_usage_travel_with_the_model(tmp_path: Path) -> None:
     assert isinstance(config, TransformerConfig)
     assert config.decoder is not None
     config = replace(config, decoder=replace(config.decoder, vocabulary=tokenizer.vocabulary_size))
-    usage = Usage(start=1, end=(2, 3), pad=0, never=(0,), beams=4, max_length=12)
+    usage = Usage(start=1, end=(2, 3), pad=0, never=(0,), beams=4, length_penalty=0.7, max_length=12)
     model = Model(cutaway.build(config), tokenizer, usage)
     for format in ("cutaway", "huggingface"):  # noqa: A001
         model.save(tmp_path / format, format=format)
@@ -98,6 +98,7 @@ def test_tokenizer_and_usage_travel_with_the_model(tmp_path: Path) -> None:
     assert theirs("the cat's hat")["input_ids"] == tokenizer.encode("the cat's hat").ids
     settings = hf.GenerationConfig.from_pretrained(tmp_path / "huggingface")
     assert (settings.eos_token_id, settings.num_beams, settings.bad_words_ids) == ([2, 3], 4, [[0]])
+    assert settings.length_penalty == 0.7
 
 
 def test_a_tokenizer_that_does_not_belong_to_the_model(tmp_path: Path) -> None:

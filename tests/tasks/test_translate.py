@@ -193,6 +193,14 @@ def test_sampling_is_switched_on_by_its_options() -> None:
     assert real.translate("cat", seed=3, max_new_tokens=8) == real.translate("cat", seed=3, max_new_tokens=8)
 
 
+def test_the_search_its_makers_recommend() -> None:
+    model = small.model("transformer-tiny", usage=Usage(start=2, end=(3,), beams=4, length_penalty=1.4))
+    engine = small.scripted(model, "Le chat")
+    for options, expected in (({}, (4, 1.4)), ({"beams": 2}, (2, 1.4)), ({"length_penalty": 0.5}, (4, 0.5))):
+        model.translate("cat", **options)
+        assert (engine.asked[-1][1].beams, engine.asked[-1][1].length_penalty) == expected
+
+
 @pytest.mark.parametrize("preset", ["gpt2", "bert-tiny", "vit-tiny"])
 def test_a_model_that_can_t_says_what_it_is(preset: str) -> None:
     words = None if preset == "vit-tiny" else small.tokenizer()

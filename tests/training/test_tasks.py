@@ -10,14 +10,17 @@ import torch
 
 import cutaway
 from cutaway.data.clean import Dropped, clean, joined
+from cutaway.data.encoded import Texts
 from cutaway.data.pairs import Pair, read_pairs
 from cutaway.errors import ConfigError, InputError
+from cutaway.models.usage import Usage
 from cutaway.seeing.alignment import alignment
 from cutaway.text import sampled
 from cutaway.text.files import load_tokenizer
 from cutaway.text.sampled import Sampled
 from cutaway.text.train import train_tokenizer
 from cutaway.text.two import TwoTokenizers
+from cutaway.training import translation
 from cutaway.training.classification import Classification
 from cutaway.training.config import Data, TrainConfig
 from cutaway.training.corpus import PairCorpus
@@ -26,6 +29,7 @@ from cutaway.training.metrics import tokenized_bleu, translation_scores
 from cutaway.training.prepare import prepare
 from cutaway.training.run import resume, train
 from cutaway.training.toml import with_settings
+from cutaway.training.translation import Pairs, Translation
 from cutaway.training.watch import Watch
 from tests.training import toy
 
@@ -88,6 +92,39 @@ def test_long_texts_are_cut_and_learnt(tmp_path: Path) -> None:
     special = prepared.model.tokenizer.special
     assert all(ids[0] == special.start and ids[-1] == special.end for ids in task.train)
     assert len(task.train) + len(task.valid) == 40
+
+
+class Wordy:
+    """Translates into too few words, the right ones or too many, by the length penalty."""
+
+    usage = Usage(beams=5)
+
+    def __init__(self, best: float) -> None:
+        self.best = best
+
+    def translate(self, texts: list[str], *, beams: int, length_penalty: float, **_: object) -> list[str]:
+        assert beams == 5
+        n = round(6 + 5 * (length_penalty - self.best))
+        return [" ".join("abcdefghijklmnop"[:n]) for _ in texts]
+
+
+@pytest.mark.parametrize("best", [0.6, 1.0, 1.4, 1.8])
+def test_the_length_penalty_is_chosen_by_bleu(best: float) -> None:
+    none = Pairs(Texts.of([]), Texts.of([]))
+    task = Translation(none, none, [("x", "a b c d e f")] * 3, start=2, pad=0)
+    assert task.tuned(Wordy(best)) == Usage(beams=5, length_penalty=best)  # type: ignore[arg-type]
+
+
+def test_a_trained_model_searches_as_was_best(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(translation, "PENALTIES", (1.8,))
+    config = toy.config(toy.corpus(tmp_path / "data"), "validation.tune=true")
+    train(config, tmp_path / "out")
+    assert cutaway.load(tmp_path / "out").usage.length_penalty == 1.8
+    assert "It searches with 5 beams, length penalty 1.8." in (tmp_path / "out" / "README.md").read_text()
+    monkeypatch.setattr(translation, "PENALTIES", (1.0,))
+    resume(tmp_path / "out")
+    assert cutaway.load(tmp_path / "out").usage.length_penalty == 1.0
+    assert "It searches with 5 beams." in (tmp_path / "out" / "README.md").read_text()
 
 
 def test_a_class_that_was_never_learnt(tmp_path: Path) -> None:

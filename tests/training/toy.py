@@ -52,6 +52,7 @@ SMALL = [
     "model.dropout=0.1", "tokenizer.vocabulary=330", "tokenizer.kind=bpe", "batches.tokens=128", "batches.shares=2",
     "schedule.steps=12", "schedule.warmup=3", "optimizer.kind=adamw", "optimizer.rate=0.005", "validation.every=3",
     "data.held_out=20", "data.max_tokens=24", "averaging.count=2", "machine.device=cpu", "machine.precision=float32",
+    "validation.tune=false",
 ]  # fmt: skip
 """A run of a second."""
 EVERY_STEP = "saving.minutes=1e-9"

@@ -35,6 +35,7 @@ def read_usage(files: Files, family: Family, config: TransformerConfig, where: P
         never=tuple(sorted(_never(keys) | (set() if pad is None or family.writes_pad else {pad}))),
         last=_last(keys) if config.decoder is not None else None,
         beams=keys.count("num_beams", 1),
+        length_penalty=keys.number("length_penalty", 1.0, low=-100.0, high=100.0),
         max_length=keys.optional_count("max_length"),
         max_tokens=Keys(files.get(SENTENCES, {}), str(where / SENTENCES)).optional_count("max_seq_length"),
         labels=_labels(keys, config),
@@ -112,6 +113,8 @@ def side_files(usage: Usage, config: TransformerConfig) -> Files:
             generation["forced_eos_token_id"] = usage.last
         if usage.beams > 1:
             generation["num_beams"] = usage.beams
+        if usage.length_penalty != 1.0:
+            generation["length_penalty"] = usage.length_penalty
         if usage.max_length is not None:
             generation["max_length"] = usage.max_length
         files[GENERATION] = generation

@@ -13,6 +13,7 @@ class Usage:
     never: tuple[int, ...] = ()  # not to be written (MarianMT's pad)
     last: int | None = None  # written in the last place, where a text gets that far (MarianMT's end)
     beams: int = 1  # what its makers recommend for search
+    length_penalty: float = 1.0  # likewise, with several beams
     max_length: int | None = None
     max_tokens: int | None = None  # of one input, where the model was made for fewer than it could read
     labels: tuple[str, ...] = ()  # of a classifier's classes

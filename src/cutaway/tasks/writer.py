@@ -60,7 +60,7 @@ class Writer:
         self.details = details
         default = replace(default or Generation(), scores=details or bool(options.get("alternatives")))
         if default.beams is None:
-            default = replace(default, beams=model.usage.beams)
+            default = replace(default, beams=model.usage.beams, length_penalty=model.usage.length_penalty)
         self.generation = generation(options, default, self.tokenizer)
         self.stack = model.config.encoder if self.both else model.config.decoder
         self.engine = self._engine(options.get("engine"), options.get("precision"))

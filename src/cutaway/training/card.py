@@ -8,7 +8,9 @@ from typing import Any
 import torch
 
 import cutaway
+from cutaway.checkpoints import native
 from cutaway.errors import CheckpointError
+from cutaway.models.usage import Usage
 from cutaway.training import state
 from cutaway.training.folder import RunFolder
 from cutaway.training.loop import Outcome
@@ -51,7 +53,7 @@ def card(folder: RunFolder, prepared: Prepared, outcome: Outcome, drawn: bool) -
         f"{'from scratch ' if config.model.start is None else ''}on {prepared.facts['examples']:,} examples.\n",
         f'```\ncutaway {config.task} "…" --model ' + folder.path.name + "\n```\n",
         "## Scores\n",
-        _scores(outcome),
+        _scores(outcome, native.describe(folder.path).usage),
         "## Training\n",
         f"- {progress.step:,} steps ({done.get(outcome.reason, outcome.reason)}), {progress.tokens:,} target tokens, "
         f"{progress.seconds / 60:.1f} minutes on {_machine()}; seed {config.seed}.",
@@ -70,7 +72,7 @@ def card(folder: RunFolder, prepared: Prepared, outcome: Outcome, drawn: bool) -
     return "\n".join(lines) + "\n"
 
 
-def _scores(outcome: Outcome) -> str:
+def _scores(outcome: Outcome, usage: Usage) -> str:
     if outcome.progress.best is None:
         return "The run was stopped before it was looked at for the first time: this folder holds no model yet.\n"
     if not outcome.scores:
@@ -80,7 +82,14 @@ def _scores(outcome: Outcome) -> str:
         for name, value in outcome.scores.items()
     ]
     mean = f"the mean of steps {', '.join(map(str, outcome.averaged))}" if outcome.averaged else "the best single step"
-    return "\n".join(["On the validation examples:\n", *rows, "", f"The weights are {mean}.\n"])
+    return "\n".join(["On the validation examples:\n", *rows, "", f"The weights are {mean}.{_search(usage)}\n"])
+
+
+def _search(usage: Usage) -> str:
+    if usage.beams == 1:
+        return ""
+    penalty = f", length penalty {usage.length_penalty:g}" if usage.length_penalty != 1.0 else ""
+    return f" It searches with {usage.beams} beams{penalty}."
 
 
 def _machine() -> str:

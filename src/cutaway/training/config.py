@@ -159,6 +159,10 @@ class Validation(Section):
     metric: Metric | None = key(None, "bleu, chrf, accuracy or loss: what the best model is the best in.")
     beams: Size = key(1, "Beams with which it translates for this.")
     limit: Size = key(2000, "At most so many validation pairs are translated for this; the loss is that of all.")
+    tune: bool = key(
+        True,
+        "Whether a translator's length penalty is chosen in the end, by translating the validation pairs with each.",
+    )
     patience: Count = key(0, "Stop when so many looks in a row found nothing better; 0: never.")
 
 

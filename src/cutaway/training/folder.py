@@ -10,6 +10,7 @@ my-model/
 
 import json
 import shutil
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -22,6 +23,8 @@ from cutaway.checkpoints.weights import WEIGHTS, outgoing, write_weights
 from cutaway.errors import CheckpointError
 from cutaway.files import sync
 from cutaway.model import Model
+from cutaway.models.network import Network
+from cutaway.models.usage import Usage
 from cutaway.text.two import TARGET
 from cutaway.training import state
 
@@ -115,6 +118,15 @@ class RunFolder:
             with suppress(OSError):
                 aside.unlink()
             raise self._unwritten(self.path / WEIGHTS, error) from None
+
+    def write_usage(self, network: Network, usage: Usage) -> None:
+        """config.json with another usage."""
+        try:
+            with tempfile.TemporaryDirectory(dir=self.training) as aside:
+                native.write_config(network, Path(aside), usage)
+                state.write_whole(self.path / native.CONFIG, (Path(aside) / native.CONFIG).read_text(encoding="utf-8"))
+        except OSError as error:
+            raise self._unwritten(self.path / native.CONFIG, error) from None
 
     def log(self, line: Mapping[str, Any]) -> None:
         """One more line of metrics.jsonl."""

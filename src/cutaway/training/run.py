@@ -8,6 +8,7 @@ from typing import Any
 from cutaway import schema
 from cutaway.checkpoints import native
 from cutaway.errors import CheckpointError, ConfigError
+from cutaway.loading import load
 from cutaway.model import Model
 from cutaway.models.build import build
 from cutaway.text.files import load_tokenizer
@@ -96,11 +97,24 @@ def _run(folder: RunFolder, prepared: Prepared, watch: Watch, stop: Stop) -> Out
         try:
             outcome = loop.run(stop)
             if distributed.rank() == 0:
+                if outcome.scores and prepared.config.validation.tune:
+                    _tune(folder, prepared, watch)
                 write_card(folder, prepared, outcome)
             return outcome
         finally:
             recorder.close()
             loop.parallel.close()
+
+
+def _tune(folder: RunFolder, prepared: Prepared, watch: Watch) -> None:
+    """The model as it lies in the folder learns how it is best used."""
+    model = load(folder.path)
+    usage = prepared.task.tuned(model)
+    if usage != model.usage:
+        watch.say(
+            f"with {usage.beams} beams, a length penalty of {usage.length_penalty:g} is best: kept in config.json"
+        )
+        folder.write_usage(model.network, usage)
 
 
 def _check_unchanged(folder: RunFolder, prepared: Prepared, force: bool) -> None:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from cutaway.models.network import Network
+from cutaway.models.usage import Usage
 from cutaway.training.loss import Loss
 
 if TYPE_CHECKING:
@@ -45,6 +46,10 @@ class Task(ABC):
     @abstractmethod
     def validate(self, model: "Model") -> Scores:
         """The loss and the metrics on examples that are never learnt; the model is in evaluation mode."""
+
+    def tuned(self, model: "Model") -> Usage:
+        """How the finished model is best used, as the validation examples have it."""
+        return model.usage
 
     def signatures(self) -> dict[str, str]:
         """How each metric was computed, in the words of its library."""

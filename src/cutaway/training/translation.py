@@ -2,8 +2,8 @@
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar, Unpack
 
 import torch
 from torch import Tensor
@@ -12,12 +12,16 @@ from cutaway.data.batches import batches_of
 from cutaway.data.encoded import Texts
 from cutaway.machine import side_by_side
 from cutaway.models.network import Network
+from cutaway.models.usage import Usage
+from cutaway.tasks.options import Options
 from cutaway.training.loss import IGNORED, Loss, language_loss
 from cutaway.training.metrics import Score, translation_scores
 from cutaway.training.task import Scores, Task
 
 if TYPE_CHECKING:
     from cutaway.model import Model
+
+PENALTIES = (1.0, 0.6, 1.4, 1.8)  # the first of equals is taken
 
 
 @dataclass(frozen=True)
@@ -111,12 +115,21 @@ class Translation(Task):
             self._signatures[name] = score.signature
         return scores
 
-    def scored(self, model: "Model") -> dict[str, Score]:
+    def scored(self, model: "Model", **search: Unpack[Options]) -> dict[str, Score]:
         """BLEU and chrF of the validation pairs, translated."""
-        written = model.translate(
-            [source for source, _ in self.valid_texts], beams=self.beams, engine="native", precision="float32"
-        )
+        search = {"beams": self.beams, "engine": "native", "precision": "float32", **search}
+        written = model.translate([source for source, _ in self.valid_texts], **search)
         return translation_scores(written, [[target for _, target in self.valid_texts]])
+
+    def tuned(self, model: "Model") -> Usage:
+        """With the length penalty that has the best BLEU; 1 unless another is better."""
+        if model.usage.beams == 1:
+            return model.usage
+
+        def bleu(penalty: float) -> float:
+            return self.scored(model, beams=model.usage.beams, length_penalty=penalty)["bleu"].value
+
+        return replace(model.usage, length_penalty=max(PENALTIES, key=bleu))
 
     def signatures(self) -> dict[str, str]:
         return self._signatures
