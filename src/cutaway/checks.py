@@ -34,10 +34,14 @@ def named(value: object) -> str:
     return f"{text if len(text) <= 60 else text[:57] + '…'} ({type(value).__name__})"
 
 
-def check_fields(config: Any) -> None:
-    """Every field of a dataclass holds what its annotation says: a type, one of the choices, a finite number."""
+def check_fields(config: Any, where: str | None = None) -> None:
+    """Every field of a dataclass holds what its annotation says: a type, one of the choices, a finite number.
+
+    `where` names it in errors, "" not at all; the class does if it is None.
+    """
+    where = type(config).__name__ if where is None else where
     for name, hint in _hints(type(config)).items():  # type: ignore[arg-type]  # a class can be hashed
-        check(f"{type(config).__name__}.{name}", getattr(config, name), hint)
+        check(f"{where}.{name}" if where else name, getattr(config, name), hint)
 
 
 def check(where: str, value: object, hint: Any) -> None:

@@ -7,6 +7,7 @@ import torch
 
 from cutaway.checkpoints import huggingface, llama2c, native
 from cutaway.checkpoints.hub import fetch
+from cutaway.checkpoints.weights import WEIGHTS
 from cutaway.errors import CheckpointError, unknown
 from cutaway.files import read_json
 from cutaway.model import Model
@@ -42,6 +43,11 @@ def load(
     if not (folder / "config.json").is_file():
         raise CheckpointError(f"{folder} is not a model: it has no config.json")
     if native.is_native(read_json(folder / "config.json")):
+        if (folder / "run.toml").is_file() and not (folder / WEIGHTS).is_file():
+            raise CheckpointError(
+                f"{folder} holds no model yet: its training was stopped before its first look at the validation "
+                f"examples; go on with cutaway resume {folder}"
+            )
         return _native(folder, str(name), head, dtype)
     checkpoint = huggingface.open_folder(folder, head)
     tokenizer = load_tokenizer(folder, checkpoint.keys)

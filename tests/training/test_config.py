@@ -11,7 +11,7 @@ import pytest
 from cutaway.errors import ConfigError
 from cutaway.training import optimizer, schedule
 from cutaway.training.choices import network_config, shares_of, with_steps
-from cutaway.training.config import Batches, ModelChoice, TokenizerKind, TrainConfig
+from cutaway.training.config import Batches, Data, ModelChoice, TokenizerChoice, TokenizerKind, TrainConfig
 from cutaway.training.run import train
 from cutaway.training.toml import config_of, read_config, with_settings, write_config
 from tests import commands
@@ -37,6 +37,10 @@ def other(hint: Any, default: Any) -> Any:
     return 7 if "int" in name else 0.3
 
 
+APART = {"data": ("text", "valid_text"), "tokenizer": ("start", "elisions"), "model": ("start",)}
+"""Keys that can't go with others."""
+
+
 def everything_else() -> TrainConfig:
     """A run in which every key has another value than its default, but for those that can't go with them."""
     config = TrainConfig()
@@ -44,16 +48,21 @@ def everything_else() -> TrainConfig:
         table = getattr(config, section)
         hints = get_type_hints(type(table))
         changes = {field.name: other(hints[field.name], getattr(table, field.name)) for field in fields(table)}
-        if section == "model":
-            del changes["start"]
+        for name in APART.get(section, ()):
+            del changes[name]
         config = replace(config, **{section: replace(table, **changes)})
     return replace(config, seed=-3)
 
 
-OTHERS = [everything_else(), TrainConfig(task="complete", model=ModelChoice(start="x = # [y]"))]
+OTHERS = [
+    everything_else(),
+    TrainConfig(task="complete", data=Data(text=("é\n",), valid_text=("a", "b")), model=ModelChoice(start="x = # [y]")),
+    TrainConfig(tokenizer=TokenizerChoice(start="x = # [y]")),
+    TrainConfig(tokenizer=TokenizerChoice(elisions=True)),
+]
 
 
-@pytest.mark.parametrize("config", [TrainConfig(), *OTHERS], ids=["defaults", "others", "further"])
+@pytest.mark.parametrize("config", [TrainConfig(), *OTHERS])
 def test_written_and_read_again(tmp_path: Path, config: TrainConfig) -> None:
     (tmp_path / "run.toml").write_text(write_config(config, "About this run.\nTwo lines."), encoding="utf-8")
     assert read_config(tmp_path / "run.toml") == config

@@ -89,7 +89,7 @@ def left_behind(folder: Path) -> dict[str, Any]:
     """All that a run has learnt: bytes of the model and of the newest state, and its facts but for timings."""
     state = newest(folder)
     facts = json.loads((state / "facts.json").read_text())
-    facts.pop("seconds")
+    del facts["seconds"], facts["looking"]
     facts["looks"] = [{key: look[key] for key in look if key != "seconds"} for look in facts["looks"]]
     bytes_of = {f"{state.name}/{path.name}": path.read_bytes() for path in sorted(state.glob("*.safetensors"))}
     return {"model.safetensors": (folder / "model.safetensors").read_bytes(), "facts": facts} | bytes_of

@@ -31,6 +31,8 @@ def run(
     precision: str | None,
     as_json: bool,
 ) -> None:
+    if out is not None:
+        _check_place(out)
     found = _evaluated(ready(name), sources, references, beams, tokenized, engine, precision)
     if out is not None:
         _write(out, "".join(text.replace("\n", " ") + "\n" for text in found.written))
@@ -52,8 +54,13 @@ def compare(
     precision: str | None,
     as_json: bool,
 ) -> None:
-    if png is not None:
-        new_figure()  # whether it can be drawn is known before hours are spent
+    if len(names) < 2:
+        raise InputError("compare two models or more; `cutaway evaluate` judges one")
+    if png is not None:  # whether it can be drawn is known before hours are spent
+        _check_place(png)
+        known = new_figure().canvas.get_supported_filetypes()
+        if png.suffix.lstrip(".").lower() not in known:
+            raise InputError(f"{png} is no picture by its name; end it in .png, .svg or .pdf")
     found: dict[str, Evaluation] = {}
     models: dict[str, Model] = {}
     for name in names:
@@ -156,6 +163,11 @@ def _trained(name: str) -> dict[str, float]:
     _, facts = state.facts(RunFolder(Path(name)).training) or ("", {})
     epochs = facts.get("epochs")
     return {"seconds_an_epoch": facts["seconds"] / epochs} if epochs else {}
+
+
+def _check_place(path: Path) -> None:
+    if path.is_dir() or not path.absolute().parent.is_dir():
+        raise CheckpointError(f"can't write {path}: {'it is a folder' if path.is_dir() else 'its folder is not there'}")
 
 
 def _write(path: Path, text: str) -> None:

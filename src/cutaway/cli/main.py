@@ -387,7 +387,10 @@ def train(
         list[str] | None,
         typer.Option(metavar="FILE", help="Instead: TSV, CSV, JSONL, Parquet, a folder, or hf:owner/name."),
     ] = None,
-    columns: Annotated[str | None, typer.Option(metavar="A,B", help="Columns of source and target in PAIRS.")] = None,
+    columns: Annotated[
+        str | None,
+        typer.Option(metavar="A,B", help="Source's and target's columns in PAIRS: names in a header, or numbers."),
+    ] = None,
     valid_source: Annotated[list[str] | None, typer.Option(metavar="FILE", help="Sentences to judge by.")] = None,
     valid_target: Annotated[list[str] | None, typer.Option(metavar="FILE", help="Their translations.")] = None,
     valid_pairs: Annotated[list[str] | None, typer.Option(metavar="FILE", help="Instead, as PAIRS.")] = None,
@@ -458,7 +461,10 @@ PairsFile = Annotated[list[str] | None, typer.Option("--pairs", metavar="FILE", 
 Joined = Annotated[
     int, typer.Option(help="Neighbouring sentences together, too: each two, three, … up to so many.", min=1)
 ]
-Columns = Annotated[str | None, typer.Option(metavar="A,B", help="Columns of source and target in PAIRS.")]
+Columns = Annotated[
+    str | None,
+    typer.Option(metavar="A,B", help="Source's and target's columns in PAIRS: names in a header, or numbers."),
+]
 
 
 @app.command(rich_help_panel="Train")

@@ -116,7 +116,7 @@ def _report(outcome: Outcome, out: Path, as_json: bool) -> None:
         sys.exit(STOPPED[outcome.reason])
     facts = {
         "model": str(out), "reason": outcome.reason, "steps": progress.step, "tokens": progress.tokens,
-        "seconds": round(progress.seconds, 1), "scores": outcome.scores, "signatures": outcome.signatures,
+        "seconds": round(progress.time, 1), "scores": outcome.scores, "signatures": outcome.signatures,
         "averaged": list(outcome.averaged),
     }  # fmt: skip
     if as_json:
@@ -125,7 +125,7 @@ def _report(outcome: Outcome, out: Path, as_json: bool) -> None:
     if outcome.reason == "done already":
         print("this run was done already", file=sys.stderr)
     scores = ", ".join(f"{name} {value:.2f}" for name, value in outcome.scores.items())
-    print(f"{out}: {scores} after {progress.step:,} steps, {_time(progress.seconds)}")
+    print(f"{out}: {scores} after {progress.step:,} steps, {_time(progress.time)}")
     print(f'try it: cutaway {config_task(out)} "…" --model {out}')
 
 
@@ -142,7 +142,7 @@ def _stopping() -> Iterator[run.Stop]:
         heard.append(signal.Signals(number).name)
         if len(heard) > 1:
             raise KeyboardInterrupt
-        print("stopping after this step …", file=sys.stderr, flush=True)
+        print("stopping after this step, once more: at once …", file=sys.stderr, flush=True)
 
     before = {number: signal.signal(number, hear) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -202,6 +202,7 @@ class Live(Watch):
         self._seen = Rate()
         self._losses: list[tuple[float, float]] = []
         self._looks: list[tuple[int, Scores]] = []
+        self._line = ""
 
     def __enter__(self) -> "Live":
         self._live.start()
@@ -226,7 +227,13 @@ class Live(Watch):
         self._losses.append((step.number, step.nll))
         if len(self._losses) > 4000:
             del self._losses[::2]
-        self._live.update(Text("\n".join([*self._curves(), self._seen.line(step)])))
+        self._line = self._seen.line(step)
+        self._live.update(Text("\n".join([*self._curves(), self._line])))
+
+    def busy(self, text: str) -> None:
+        from rich.text import Text
+
+        self._live.update(Text("\n".join([*self._curves(), f"{self._line}: {text} …"])))
 
     def look(self, step: int, scores: Scores, is_best: bool, seconds: float) -> None:
         self._looks.append((step, scores))

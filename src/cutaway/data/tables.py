@@ -26,7 +26,7 @@ def rows(path: str | Path, columns: Sequence[str] | None = None) -> Iterator[Row
     """The rows of a file, each read when it is asked for, or what is bad about them.
 
     `columns` are names, or numbers from 0 in a TSV or CSV, whose first row is a header only if names are asked for.
-    None means the first two (TSV, CSV), or the only two of text (JSONL, Parquet); a text has one column, its lines.
+    None means the only two, of text (JSONL, Parquet); a text has one column, its lines.
     InputError if the file as a whole can't be meant: empty, damaged, no such column, or hardly a row that can be read.
     """
     columns = tuple(columns) if columns else None
@@ -156,6 +156,7 @@ def _numbers(
             f"line {number} of {path} has no {marks[:-1]}, so it is one column; expected two or more between {marks}"
         )
     if columns is None:
+        _check_two(path, number, cells)
         return [0, 1]
     if not named:
         for name in columns:
@@ -170,6 +171,28 @@ def _numbers(
         if name not in header:
             raise InputError(f"line {number} of {path}, its header: {unknown('column', name, header)}")
     return [header.index(name) for name in columns]
+
+
+_HEADINGS = {
+    "source", "target", "src", "tgt", "trg", "text", "sentence", "label", "class", "category", "input", "output",
+    "translation", "english", "french", "german", "spanish", "italian", "portuguese", "dutch", "russian", "chinese",
+    "japanese", "en", "fr", "de", "es", "it", "pt", "nl", "ru", "zh", "ja",
+}  # fmt: skip
+
+
+def _check_two(path: str, number: int, cells: list[str]) -> None:
+    """Nobody said which columns are meant, so there can only be two, and the first row is one of them."""
+    shown = ", ".join(cell.strip()[:20] for cell in cells[:6])
+    if len(cells) > 2:
+        raise InputError(
+            f"line {number} of {path} has {n_columns(len(cells))} ({shown}), expected 2; say which are the source's "
+            f"and the target's: --columns with their names, if that line is a header, or with their numbers from 0"
+        )
+    if all(cell.strip().lower() in _HEADINGS for cell in cells):
+        raise InputError(
+            f"line {number} of {path} looks like a header ({shown}); name the columns: --columns "
+            f"{','.join(cell.strip() for cell in cells)}; or learn it like any other line: --columns 0,1"
+        )
 
 
 def _jsonl(path: str, columns: tuple[str, ...] | None) -> Iterator[Row | Bad]:

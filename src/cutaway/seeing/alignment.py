@@ -49,7 +49,7 @@ def alignment(model: "Model", text: str, written: str) -> Alignment:
     if not names:
         raise InputError(f"{model.name} has no attention over its source: there is nothing to draw")
     trace = model.trace(text, written, keep=names)
-    blocks = [trace[name][0].flatten(0, -3).mean(0) for name in trace]  # [T, S] each
+    blocks = [weights.reshape(-1, *weights.shape[-2:]).mean(0) for weights in (trace[name] for name in trace)]  # [T, S]
     sharpest = min(blocks, key=lambda weights_TS: float(-(weights_TS * (weights_TS + 1e-9).log()).sum()))
     source_ids, written_ids = tokenizer.encode(text).ids, tokenizer.encode_target(written).ids
     sources, columns = words(tokenizer, source_ids)
@@ -65,7 +65,7 @@ def words(tokenizer: Tokenizer, ids: Sequence[int]) -> tuple[list[str], list[int
 
     A token begins a word if the text so far, decoded, ends in a space before it; special tokens stand alone.
     """
-    found: list[str] = []
+    found: list[list[int]] = []
     places: list[int] = []
     special = {number for number in vars(tokenizer.special).values() if number is not None}
     alone = True
@@ -75,7 +75,8 @@ def words(tokenizer: Tokenizer, ids: Sequence[int]) -> tuple[list[str], list[int
         begins = alone or number in special or piece[:1] in ("Ġ", "▁") or text[:1].isspace()
         alone = number in special
         if begins:
-            found.append("")
-        found[-1] += text
+            found.append([])
+        found[-1].append(number)
         places.append(len(found) - 1)
-    return [word.strip() or "·" for word in found], places
+    texts = (tokenizer.decode(pieces, skip_special=False) for pieces in found)  # a character may be in several pieces
+    return [text.strip() or "·" for text in texts], places

@@ -12,6 +12,7 @@ from cutaway.checkpoints import native
 from cutaway.errors import CheckpointError
 from cutaway.models.usage import Usage
 from cutaway.training import state
+from cutaway.training.config import ModelChoice
 from cutaway.training.folder import RunFolder
 from cutaway.training.loop import Outcome
 from cutaway.training.prepare import Prepared
@@ -45,7 +46,7 @@ def card(folder: RunFolder, prepared: Prepared, outcome: Outcome, drawn: bool) -
         "pipeline_tag": _KINDS[config.task][1],
     }  # fmt: skip
     front = "\n".join(f"{key}: {json.dumps(value)}" for key, value in header.items() if value)
-    made = config.model.preset or f"{config.model.start}, trained further"
+    made = _changed(config.model) if config.model.preset else f"{config.model.start}, trained further"
     done = {"done": "all steps", "done already": "all steps", "patience": "until nothing better was found"}
     lines = [
         f"---\n{front}\n---\n\n# {title}\n",
@@ -53,15 +54,15 @@ def card(folder: RunFolder, prepared: Prepared, outcome: Outcome, drawn: bool) -
         f"{'from scratch ' if config.model.start is None else ''}on {prepared.facts['examples']:,} examples.\n",
         f'```\ncutaway {config.task} "…" --model ' + folder.path.name + "\n```\n",
         "## Scores\n",
-        _scores(outcome, native.describe(folder.path).usage),
+        _scores(outcome, native.describe(folder.path).usage, config.validation.beams),
         "## Training\n",
         f"- {progress.step:,} steps ({done.get(outcome.reason, outcome.reason)}), {progress.tokens:,} target tokens, "
-        f"{progress.seconds / 60:.1f} minutes on {_machine()}; seed {config.seed}.",
+        f"{progress.time / 60:.1f} minutes on {_machine()}; seed {config.seed}.",
         "- Data, SHA-256: "
         + ", ".join(f"{name} `{digest[:16]}…`" for name, digest in prepared.facts["data"].items())
         + ".",
         f"- {prepared.facts['report']}.",
-        "- `run.toml` has every setting; `metrics.jsonl` every measurement.\n",
+        "- `run.toml` has every setting; `metrics.jsonl` every look and every tenth step.\n",
     ]
     if drawn:
         lines.append("![loss and score against steps](curves.png)\n")
@@ -72,7 +73,13 @@ def card(folder: RunFolder, prepared: Prepared, outcome: Outcome, drawn: bool) -
     return "\n".join(lines) + "\n"
 
 
-def _scores(outcome: Outcome, usage: Usage) -> str:
+def _changed(choice: ModelChoice) -> str:
+    """The preset's name, and whether its sizes are others."""
+    sizes = (choice.n_blocks, choice.d_model, choice.n_heads, choice.d_ff, choice.d_hidden)
+    return f"{choice.preset}, changed" if any(size is not None for size in sizes) else str(choice.preset)
+
+
+def _scores(outcome: Outcome, usage: Usage, beams: int) -> str:
     if outcome.progress.best is None:
         return "The run was stopped before it was looked at for the first time: this folder holds no model yet.\n"
     if not outcome.scores:
@@ -82,7 +89,10 @@ def _scores(outcome: Outcome, usage: Usage) -> str:
         for name, value in outcome.scores.items()
     ]
     mean = f"the mean of steps {', '.join(map(str, outcome.averaged))}" if outcome.averaged else "the best single step"
-    return "\n".join(["On the validation examples:\n", *rows, "", f"The weights are {mean}.{_search(usage)}\n"])
+    greedily = "" if "bleu" not in outcome.scores else ", translated greedily" if beams == 1 else f", by {beams} beams"
+    return "\n".join(
+        [f"On the validation examples{greedily}:\n", *rows, "", f"The weights are {mean}.{_search(usage)}\n"]
+    )
 
 
 def _search(usage: Usage) -> str:
@@ -94,7 +104,8 @@ def _search(usage: Usage) -> str:
 
 def _machine() -> str:
     threads = torch.get_num_threads()
-    where = torch.cuda.get_device_name() if torch.cuda.is_available() else f"{threads} cores ({platform.machine()})"
+    cores = "1 core" if threads == 1 else f"{threads} cores"
+    where = torch.cuda.get_device_name() if torch.cuda.is_available() else f"{cores} ({platform.machine()})"
     return f"{where}, torch {torch.__version__}"
 
 

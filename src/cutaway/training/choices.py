@@ -69,7 +69,7 @@ def with_model(config: TrainConfig, n: int, say: Say) -> TrainConfig:
             if model.norm_place is None and config.task == "translate":
                 model = replace(model, norm_place="pre")  # learns sooner, and with higher rates: docs/results.md
     tokenizer = config.tokenizer
-    if tokenizer.vocabulary is None:
+    if tokenizer.vocabulary is None and tokenizer.start is None and model.start is None:
         tokenizer = replace(tokenizer, vocabulary=fit.vocabulary)
     return replace(config, model=model, tokenizer=tokenizer)
 
@@ -96,7 +96,7 @@ def with_steps(
     decay = config.optimizer.decay
     if decay is None:
         decay = 1e-4 if fine or recurrent else fit.decay
-    every = config.validation.every or max(1, min(500, steps // 20))
+    every = config.validation.every or min(steps, max(50, min(500, steps // 20)))
     ema = config.averaging.ema if config.averaging.ema is not None else round(min(0.999, max(0.5, 1 - 10 / steps)), 4)
     return replace(
         config,
@@ -130,10 +130,7 @@ def network_config(
     are the same one."""
     assert choice.preset is not None
     config = preset(choice.preset)
-    halves = {"translate": "encoder and decoder", "complete": "decoder", "classify": "encoder"}[task]
-    found = " and ".join(half for half in ("encoder", "decoder") if getattr(config, half) is not None)
-    if found != halves:
-        raise ConfigError(f"model.preset={choice.preset!r} has {found}; the task {task} needs {halves}")
+    check_halves(task, config, f"model.preset={choice.preset!r}")
     given = {
         name: value for name, value in vars(choice).items() if value is not None and name not in ("preset", "start")
     }
@@ -160,6 +157,13 @@ def network_config(
         config, encoder=changed(config.encoder, words[0]), decoder=changed(config.decoder, words[1]), head=head,
         share_embeddings=shared,
     )  # fmt: skip
+
+
+def check_halves(task: TaskName, config: Config, name: str) -> None:
+    halves = {"translate": "encoder and decoder", "complete": "decoder", "classify": "encoder"}[task]
+    found = " and ".join(half for half in ("encoder", "decoder") if getattr(config, half) is not None)
+    if found != halves:
+        raise ConfigError(f"{name} has {found}; the task {task} needs {halves}")
 
 
 def dropping(config: Config, choice: ModelChoice) -> Config:

@@ -3,8 +3,8 @@
 None means: chosen by the size of the data (see choices.py); the run.toml that a run leaves behind has the choice.
 """
 
-from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from dataclasses import dataclass, field, fields
+from typing import Annotated, Any, ClassVar, Literal
 
 from cutaway.checks import Count, Positive, Probability, Rule, Size, check_fields
 from cutaway.errors import ConfigError
@@ -26,14 +26,17 @@ def key(default: Any, text: str) -> Any:
 class Section:
     """A table of the run.toml; its values are checked as it is made."""
 
+    table: ClassVar[str] = ""
+
     def __post_init__(self) -> None:
-        check_fields(self)
+        check_fields(self, self.table)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Data(Section):
     """What to learn from: two aligned files, or one file (or folder, or hf:owner/name) of pairs."""
 
+    table = "data"
     source: tuple[str, ...] = key(
         (), "Text of the source language, a sentence a line: one file or several. May be .gz, .xz, .zst."
     )
@@ -62,6 +65,7 @@ class Data(Section):
 class TokenizerChoice(Section):
     """How texts are cut into tokens."""
 
+    table = "tokenizer"
     kind: TokenizerKind = key("bpe", "bpe, unigram, wordpiece, byte or character; learnt from the training texts.")
     vocabulary: Size | None = key(None, "How many tokens it may have.")
     joint: bool = key(True, "One vocabulary for both languages, or one each.")
@@ -71,11 +75,30 @@ class TokenizerChoice(Section):
     )
     start: str | None = key(None, "A folder or hub name whose tokenizer to use instead of learning one.")
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.elisions and self.kind != "bpe":
+            raise ConfigError(
+                f'tokenizer.elisions is for tokenizer.kind = "bpe", not for "{self.kind}"; leave one of the two out'
+            )
+        if self.start is not None and (given := self.learnt):
+            raise ConfigError(
+                f"{' and '.join(given)} can't be given together with tokenizer.start: that tokenizer is what it is; "
+                f"leave one of the two out"
+            )
+
+    @property
+    def learnt(self) -> list[str]:
+        """Keys that say how one is learnt, where they are not as they would be."""
+        usual = {field.name: field.default for field in fields(self) if field.name != "start"}
+        return [f"tokenizer.{name}" for name, value in usual.items() if getattr(self, name) != value]
+
 
 @dataclass(frozen=True, kw_only=True)
 class ModelChoice(Section):
     """What is trained: a preset, changed where a number is given; or a model to go on from."""
 
+    table = "model"
     preset: str | None = key(None, "Its name in `cutaway models`: transformer-tiny, bahdanau-gru, …")
     start: str | None = key(
         None, "A folder or hub name of a model whose weights to begin with (its tokenizer comes along)."
@@ -99,6 +122,7 @@ class ModelChoice(Section):
 class Batches(Section):
     """What one step looks at."""
 
+    table = "batches"
     tokens: Size | None = key(
         None, "Target tokens of one step, padding included; gradients are divided by the real ones."
     )
@@ -119,6 +143,7 @@ class Batches(Section):
 class OptimizerChoice(Section):
     """How gradients become steps."""
 
+    table = "optimizer"
     kind: optimizer.Kind | None = key(None, "adamw, or muon for the matrices inside the blocks (AdamW for all else).")
     rate: Positive | None = key(None, "The highest learning rate.")
     matrix_rate: Positive = key(0.02, "Muon's highest learning rate.")
@@ -133,6 +158,7 @@ class OptimizerChoice(Section):
 class ScheduleChoice(Section):
     """How the rate moves, and how long it goes on."""
 
+    table = "schedule"
     kind: schedule.Kind = key("cosine", "noam, inverse_sqrt, cosine, linear, slanted_triangular or constant.")
     warmup: Count | None = key(None, "Steps in which the rate rises.")
     steps: Size | None = key(None, "Steps in all.")
@@ -142,6 +168,7 @@ class ScheduleChoice(Section):
 class Regularization(Section):
     """What keeps it from learning by heart, besides dropout."""
 
+    table = "regularization"
     smoothing: Probability = key(0.1, "Label smoothing: this share of the probability goes to all words.")
     agreement: NotNegative = key(
         0.0, "R-Drop's α: each batch runs twice, and the two outputs are pulled together. Doubles the work."
@@ -155,8 +182,9 @@ class Regularization(Section):
 class Validation(Section):
     """How it is judged on the way."""
 
+    table = "validation"
     every: Size | None = key(None, "Steps between two looks at the validation pairs.")
-    metric: Metric | None = key(None, "bleu, chrf, accuracy or loss: what the best model is the best in.")
+    metric: Metric | None = key(None, "bleu, chrf, accuracy, perplexity or loss: what the best model is the best in.")
     beams: Size = key(1, "Beams with which it translates for this.")
     limit: Size = key(2000, "At most so many validation pairs are translated for this; the loss is that of all.")
     tune: bool = key(
@@ -170,6 +198,7 @@ class Validation(Section):
 class Averaging(Section):
     """The weights that are kept: averages learn less by heart than any single step's."""
 
+    table = "averaging"
     ema: Probability | None = key(
         None, "Judge and keep a moving average of the weights, with this memory (0.999); 0: the weights themselves."
     )
@@ -184,6 +213,7 @@ class Averaging(Section):
 class Saving(Section):
     """What a crash can cost."""
 
+    table = "saving"
     minutes: Positive = key(2.0, "Minutes between two states from which the run can go on.")
     keep: Size = key(2, "How many of them are kept.")
 
@@ -192,6 +222,7 @@ class Saving(Section):
 class MachineChoice(Section):
     """Where it runs. None of these keys changes what is learnt, but for rounding."""
 
+    table = "machine"
     device: str = key("auto", "auto, cpu, cuda or cuda:1.")
     precision: Literal["auto", "float32", "bfloat16"] = key("auto", "auto: bfloat16 where the machine is faster in it.")
     compile: bool = key(
@@ -207,6 +238,7 @@ class MachineChoice(Section):
 class Card(Section):
     """What the model's README.md says about it."""
 
+    table = "card"
     title: str = key("", "Its name.")
     languages: tuple[str, ...] = key((), "Codes of the languages, like en, fr.")
     licence: str = key("", "The licence of the model.")
@@ -236,6 +268,13 @@ class TrainConfig(Section):
         super().__post_init__()
         if not -(2**31) <= self.seed < 2**31:
             raise ConfigError(f"seed={self.seed} must be a whole number of at most 32 bits")
+        texts, pairs = (
+            ("text", "valid_text"),
+            ("source", "target", "pairs", "columns", "valid_source", "valid_target", "valid_pairs"),
+        )
+        for name in pairs if self.task == "complete" else texts:
+            if getattr(self.data, name):
+                raise ConfigError(f"data.{name} is not for the task {self.task}; leave it out")
         for name in ("agreement", "bpe_dropout"):
             if getattr(self.regularization, name) and self.task != "translate":
                 raise ConfigError(f"regularization.{name} is for the task translate, not for {self.task}; leave it out")
@@ -246,6 +285,7 @@ class TrainConfig(Section):
         """A model that is trained further is what it is, but for what is dropped."""
         free = ("start", *DROPOUTS)
         given = [f"model.{name}" for name, value in vars(self.model).items() if value is not None and name not in free]
+        given += self.tokenizer.learnt
         if self.tokenizer.start is not None:
             given.append("tokenizer.start")
         if given:

@@ -37,7 +37,9 @@ class PairCorpus:
         )
         self.spec = PairSpec(source=data.source, target=data.target, pairs=data.pairs, columns=data.columns)
         self.valid_spec: PairSpec | None = None
-        if data.valid_source or data.valid_target or data.valid_pairs:
+        if bool(data.valid_source) != bool(data.valid_target):
+            raise InputError("--valid-source and --valid-target go together: give both")
+        if data.valid_source or data.valid_pairs:
             self.valid_spec = PairSpec(
                 source=data.valid_source, target=data.valid_target, pairs=data.valid_pairs, columns=data.columns
             )
@@ -45,6 +47,7 @@ class PairCorpus:
         if self.valid_spec is not None:
             self.digests["valid"] = digest(self.valid_spec)
         self._counted: tuple[int, float] | None = None
+        self.only: frozenset[str] | None = None  # classes that are learnt: no text of another is held out
 
     def count(self) -> int:
         """Pairs that keep the rules, held-out ones included."""
@@ -53,21 +56,38 @@ class PairCorpus:
     def _count(self) -> tuple[int, float]:
         """How many there are, and the place below which a source is held out."""
         if self._counted is None:
-            n, first = 0, set[float]()
+            n, first = 0, dict[float, int]()  # how many pairs have their source there
             for pair in clean(read_pairs(self.spec), self.rules, Dropped()):
                 n += 1
-                first.add(_place(pair.source))
+                place = _place(pair.source)
+                first[place] = first.get(place, 0) + 1
                 if len(first) > 2 * self.data.held_out + 1000:
-                    first = set(nsmallest(self.data.held_out, first))
+                    first = {place: first[place] for place in nsmallest(self.data.held_out, first)}
             if not n:
                 raise InputError("the data holds no pair that can be learnt from")
-            held_out = nsmallest(max(1, min(self.data.held_out, n // 10)), first)
-            self._counted = n, held_out[-1]
+            self._counted = n, self._last_of(first, min(self.data.held_out, n // 10))
         return self._counted
+
+    @staticmethod
+    def _last_of(first: dict[float, int], most: int) -> float:
+        """The last place up to which there are at most so many pairs; the first has to be taken."""
+        places = sorted(first)
+        last, total = places[0], first[places[0]]
+        for place in places[1:]:
+            total += first[place]
+            if total > most:
+                break
+            last = place
+        return last
 
     def pairs(self, which: str, dropped: Dropped) -> Iterator[Pair]:
         """Of "train" or "valid"."""
         return joined(self._divided(which, dropped), self.data.joined)
+
+    @property
+    def holds_out(self) -> bool:
+        """Whether no pairs to validate on were given."""
+        return self.valid_spec is None
 
     def _divided(self, which: str, dropped: Dropped) -> Iterator[Pair]:
         if which == "valid" and self.valid_spec is not None:
@@ -75,7 +95,8 @@ class PairCorpus:
             return
         last = self._count()[1] if self.valid_spec is None else -1.0
         for pair in clean(read_pairs(self.spec), self.rules, dropped):
-            if (_place(pair.source) <= last) == (which == "valid"):
+            held_out = _place(pair.source) <= last
+            if held_out == (which == "valid") and not (held_out and self.only and pair.target not in self.only):
                 yield pair
 
     def encoded(self, which: str, sides: dict[str, Encode], tokenizer: Tokenizer) -> Encoded:
@@ -89,7 +110,7 @@ class PairCorpus:
                 yield pair.source, pair.target
             report |= {"text": str(dropped), "read": dropped.n_read, "dropped": dropped.counts, "shown": shown}
 
-        held = "" if self.valid_spec is not None else f"{self.data.held_out} held out"
+        held = f"{self.data.held_out} pairs held out" if self.holds_out else ""
         rules = json.dumps([schema.to_json(self.rules), self.data.joined, self.shown])
         made_of = [which, held, json.dumps(self.digests), rules, tokenizer_digest(tokenizer)]
         return encoded(sides, made_of, read, self.data.max_tokens)

@@ -34,6 +34,9 @@ except ImportError:
     fcntl = None  # type: ignore[assignment]
 
 
+CLAIM = ".claim"
+
+
 class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path = path.expanduser()
@@ -44,31 +47,59 @@ class RunFolder:
     def check_free(self, force: bool) -> None:
         """Nothing of another run, or of somebody else, is written over."""
         if not self.path.exists():
+            above = next(parent for parent in self.path.absolute().parents if parent.exists())
+            if not above.is_dir():
+                raise CheckpointError(
+                    f"{above} is a file, so {self.path} can't be a folder in it; choose another --out"
+                )
             return
         if not self.path.is_dir():
             raise CheckpointError(f"{self.path} is a file; --out names a folder to make")
         is_run = self.config.is_file() or self.training.is_dir()  # or half of one, killed as it began
         if not any(self.path.iterdir()) or (force and is_run):
             return
-        if self.config.is_file():
-            newest = state.newest(self.training)
-            stands = f"at {newest}" if newest else "at its beginning"
-            raise CheckpointError(
-                f"{self.path} holds another run, {stands}: go on with it (cutaway resume {self.path}), choose another "
-                f"--out, or start over with --force"
-            )
+        self.check_still_free(force)
         if is_run:
             raise CheckpointError(f"{self.path} holds a run that ended before it began; start over with --force")
         raise CheckpointError(f"{self.path} exists and holds something else; choose another --out")
 
+    def check_still_free(self, force: bool) -> None:
+        """No run was begun here, perhaps while another one was prepared."""
+        if not self.config.is_file() or force:
+            return
+        newest = state.newest(self.training)
+        stands = f"at {newest}" if newest else "at its beginning"
+        raise CheckpointError(
+            f"{self.path} holds another run, {stands}: go on with it (cutaway resume {self.path}), choose another "
+            f"--out, or start over with --force"
+        )
+
     @contextmanager
-    def claimed(self) -> Iterator[None]:
-        """Nobody else trains in this folder meanwhile. The claim ends with the process, however that ends."""
+    def claimed(self, anew: bool = False) -> Iterator[None]:
+        """Nobody else trains in this folder meanwhile. The claim ends with the process, however that ends.
+
+        `anew`: the folder is made if there is none, and is gone again if no run begins in it.
+        """
+        is_new = anew and not self.path.exists()
+        try:
+            if anew:
+                self.training.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise CheckpointError(f"can't write {self.path}: {error.strerror or error}; choose another --out") from None
+        try:
+            with self._locked():
+                yield
+        finally:
+            if is_new and not self.config.is_file():
+                shutil.rmtree(self.path, ignore_errors=True)
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
         if fcntl is None:  # Windows: whoever starts two runs in one folder is on their own
             yield
             return
         try:
-            file = (self.training / ".claim").open("w")
+            file = (self.training / CLAIM).open("w")
         except OSError as error:
             raise CheckpointError(
                 f"can't write into {self.training}: {error.strerror or error}; make room, or the folder writable, and "
@@ -86,14 +117,18 @@ class RunFolder:
             yield
 
     def clear(self) -> None:
-        """Forgets the run that was here; files that are not a run's stay."""
-        shutil.rmtree(self.training, ignore_errors=True)
+        """Forgets the run that was here, if any; files that are not a run's stay."""
+        for path in self.training.iterdir():
+            if path.name == CLAIM:
+                continue
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
 
     def begin(self, model: Model, run_toml: str) -> None:
         """What does not change: the run, the network's config, the tokenizer."""
-        is_new = not self.path.exists()
         try:
-            self.training.mkdir(parents=True, exist_ok=True)
             for old in (self.path / WEIGHTS, self.path / TARGET, self.metrics):
                 old.unlink(missing_ok=True)
             native.write_config(model.network, self.path, model.usage)
@@ -101,8 +136,6 @@ class RunFolder:
                 model.tokenizer.save(self.path)
             state.write_whole(self.config, run_toml)
         except (OSError, CheckpointError) as error:
-            if is_new:
-                shutil.rmtree(self.path, ignore_errors=True)
             reason = error.strerror or error if isinstance(error, OSError) else error
             raise CheckpointError(f"can't write {self.path}: {reason}; choose another --out") from None
 

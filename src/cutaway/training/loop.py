@@ -25,7 +25,7 @@ from cutaway.training.loss import Loss
 from cutaway.training.optimizer import Optimizer
 from cutaway.training.schedule import schedule
 from cutaway.training.shares import Sums, one_by_one, randomness
-from cutaway.training.task import Scores, Task, better
+from cutaway.training.task import Scores, Task, better, rank
 from cutaway.training.watch import Step, Watch
 
 X = TypeVar("X")
@@ -48,10 +48,16 @@ class Progress:
     place: int = 0  # in the epoch's batches
     epochs: float = 0.0
     tokens: int = 0
-    seconds: float = 0.0
+    seconds: float = 0.0  # of steps
+    looking: float = 0.0  # seconds of looks
     looks: list[dict[str, Any]] = field(default_factory=list)  # step and scores of each validation
     best: int | None = None  # the step of the best
     since_best: int = 0  # looks since then
+
+    @property
+    def time(self) -> float:
+        """Seconds in all."""
+        return self.seconds + self.looking
 
     def scores(self, step: int) -> Scores:
         return next(look["scores"] for look in self.looks if look["step"] == step)
@@ -252,8 +258,7 @@ class Loop:
         looks, count, of = self.progress.looks, self.config.averaging.count, self.config.averaging.of
         if of == "none":
             return []
-        sign = -1.0 if better(self.metric, 1.0, 0.0) else 1.0
-        ranked = sorted(looks, key=lambda look: (sign * look["scores"][self.metric], -look["step"]))
+        ranked = sorted(looks, key=lambda look: (rank(self.metric, look["scores"]), look["step"]), reverse=True)
         return sorted(look["step"] for look in (looks[-count:] if of == "last" else ranked[:count]))
 
     # -------------------------------------------------------------------------------------------------- looks
@@ -261,14 +266,15 @@ class Loop:
     def _look(self) -> None:
         """Validates; keeps these weights if an average may need them; the best so far becomes the folder's model."""
         began = time.monotonic()
+        self.watch.busy("looking at the validation examples")
         step, weights = self.progress.step, self._judged()
         scores = self._scores(weights)
         if not math.isfinite(scores["loss"]):
             raise self._broken(f"the validation loss is {scores['loss']} after step {step}")
         best = self.progress.best
-        is_best = best is None or better(self.metric, scores[self.metric], self.progress.scores(best)[self.metric])
+        is_best = best is None or better(self.metric, scores, self.progress.scores(best))
         self.progress.looks.append(
-            {"step": step, "tokens": self.progress.tokens, "seconds": self.progress.seconds, "scores": scores}
+            {"step": step, "tokens": self.progress.tokens, "seconds": self.progress.time, "scores": scores}
         )
         self.progress.best = step if is_best else best
         self.progress.since_best = 0 if is_best else self.progress.since_best + 1
@@ -277,7 +283,9 @@ class Loop:
                 self.snapshots.write(step, weights)
             if is_best:
                 self.folder.write_weights(weights)
-        self.watch.look(step, scores, is_best, time.monotonic() - began)
+        seconds = time.monotonic() - began
+        self.progress.looking += seconds
+        self.watch.look(step, scores, is_best, seconds)
 
     def _scores(self, weights: dict[str, Tensor]) -> Scores:
         """Of the judged weights; under torchrun rank 0 looks and tells the others."""
@@ -328,7 +336,7 @@ class Loop:
         else:
             self.watch.warn(f"the optimiser was {before} and is {now} now: it begins without a memory")
         self.saved = found.facts
-        self.progress = Progress(**{key: found.facts[key] for key in asdict(Progress())})
+        self.progress = Progress(**{key: found.facts.get(key, value) for key, value in asdict(Progress()).items()})
         self.sampler = Sampler(
             self.sampler.lengths, self.sampler.n_tokens, self.sampler.seed, self.progress.epoch, self.progress.place
         )  # fmt: skip
@@ -342,9 +350,10 @@ class Loop:
         scores = self.progress.scores(self.progress.best) if self.progress.best is not None else {}
         averaged: tuple[int, ...] = ()
         if len(steps) > 1:
+            self.watch.busy("looking at the average")
             weights = self.snapshots.mean(steps) if self.parallel.rank == 0 else {}
             found = self._scores(weights)
-            if not better(self.metric, scores[self.metric], found[self.metric]):
+            if not better(self.metric, scores, found):
                 scores, averaged = found, tuple(steps)
                 if self.parallel.rank == 0:
                     self.folder.write_weights(weights)

@@ -76,7 +76,8 @@ def _translation(config: TrainConfig, watch: Watch, kept: Model | None) -> Prepa
     }
     train, valid = (corpus.encoded(which, sides, tokenizer) for which in ("train", "valid"))
     n = len(train.sides["target"])
-    watch.say(f"{n:,} pairs to learn from: {_told(train)}")
+    held_out = f", {len(valid.sides['target']):,} held out to judge by" if corpus.holds_out else ""
+    watch.say(f"{n:,} pairs to learn from{held_out}: {_told(train)}")
     _check_some(train, valid, "target")
     texts = [(source, target) for source, target in valid.report["shown"]]
     lengths = Pairs(train.sides["source"], train.sides["target"]).lengths
@@ -117,6 +118,7 @@ def _pair_tokenizer(config: TrainConfig, corpus: PairCorpus, watch: Watch) -> To
 def _translator(config: TrainConfig, tokenizer: Tokenizer) -> Model:
     if config.model.start is not None:
         model = load(config.model.start)
+        choices.check_halves("translate", model.config, f"model.start={config.model.start!r}")
         return Model(_further(model.network, config.model), tokenizer, model.usage, model.name, model.origin)
     joint = not isinstance(tokenizer, TwoTokenizers)
     sides = (tokenizer.source, tokenizer.target) if isinstance(tokenizer, TwoTokenizers) else (tokenizer, tokenizer)
@@ -161,6 +163,7 @@ def _language(config: TrainConfig, watch: Watch, kept: Model | None) -> Prepared
 def _writer(config: TrainConfig, tokenizer: Tokenizer) -> Model:
     if config.model.start is not None:
         model = load(config.model.start)
+        choices.check_halves("complete", model.config, f"model.start={config.model.start!r}")
         return Model(_further(model.network, config.model), tokenizer, model.usage, model.name, model.origin)
     words = (tokenizer.vocabulary_size, tokenizer.vocabulary_size)
     usage = _usage(tokenizer.special, "complete", config.data.max_tokens)
@@ -183,11 +186,15 @@ def _classification(config: TrainConfig, watch: Watch, kept: Model | None) -> Pr
     if not 2 <= len(labels) <= MOST_CLASSES:
         raise InputError(f"there are {len(labels):,} classes; a classifier needs 2 to {MOST_CLASSES:,} of them")
     numbers = {label: number for number, label in enumerate(labels)}
+    corpus.only = frozenset(labels)
 
     def number_of(texts: list[str]) -> list[list[int]]:
         unknown = next((text for text in texts if text not in numbers), None)
         if unknown is not None:
-            raise InputError(f"the class {unknown[:60]!r} is of a text to validate on, but of none to learn from")
+            raise InputError(
+                f"the class {unknown[:60]!r} is of a text to validate on, but of none to learn from; leave that text "
+                f"out, or give some of its class to learn from"
+            )
         return [[numbers[text]] for text in texts]
 
     most = config.data.max_tokens
@@ -254,7 +261,8 @@ def _tokenizer(config: TrainConfig, texts: Callable[[], Iterable[str]], frame: F
     if given is not None:
         tokenizer = load_tokenizer(locate(given))
         if tokenizer is None:
-            raise ConfigError(f"{given} has no tokenizer; leave tokenizer.start out, and one is learnt")
+            key = "tokenizer.start" if config.tokenizer.start else "model.start (--from)"
+            raise ConfigError(f"{given} has no tokenizer; leave {key} out, and one is learnt")
         return tokenizer
     chosen = config.tokenizer
     assert chosen.vocabulary is not None

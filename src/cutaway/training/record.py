@@ -50,6 +50,9 @@ class Recorder(Watch):
             self._write(step.number, line, "train")
         self.other.step(step)
 
+    def busy(self, text: str) -> None:
+        self.other.busy(text)
+
     def look(self, step: int, scores: Scores, is_best: bool, seconds: float) -> None:
         self._write(step, {"step": step, "valid": scores, "best": is_best, "seconds": round(seconds, 2)}, "valid")
         self.other.look(step, scores, is_best, seconds)

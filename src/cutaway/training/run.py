@@ -1,13 +1,14 @@
 """`train` begins a run in a new folder, `resume` goes on with one: the two calls of training."""
 
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import Any
 
 from cutaway import schema
 from cutaway.checkpoints import native
-from cutaway.errors import CheckpointError, ConfigError
+from cutaway.data.hub import PREFIX
+from cutaway.errors import CheckpointError, ConfigError, InputError
 from cutaway.loading import load
 from cutaway.model import Model
 from cutaway.models.build import build
@@ -26,6 +27,9 @@ Stop = Callable[[], str | None]
 """Why to stop, or None: asked after every step."""
 
 
+_HEAD = "Every key of this run, with what was chosen for it. `cutaway train` reads it; so does `cutaway resume`."
+
+
 def never() -> None:
     return None
 
@@ -41,16 +45,16 @@ def train(
     distributed.device_of(config.machine.device)  # a device that is not there is told before anything is written
     _join(config)
     prepared: Prepared | None = None
-    if distributed.rank() == 0 and not _is_restart(folder, config):
-        folder.check_free(force)
-        prepared = prepare(config, watch)
-        if force and folder.training.is_dir():
-            with folder.claimed():
-                folder.clear()
-        head = "Every key of this run, with what was chosen for it. `cutaway train` reads it; so does `cutaway resume`."
-        folder.begin(prepared.model, write_config(prepared.config, head))
-    distributed.wait()
-    return resume(out, watch=watch, stop=stop) if prepared is None else _run(folder, prepared, watch, stop)
+    with ExitStack() as stack:
+        if distributed.rank() == 0 and not _is_restart(folder, config):
+            folder.check_free(force)
+            prepared = prepare(config, watch)
+            stack.enter_context(folder.claimed(anew=True))
+            folder.check_still_free(force)
+            folder.clear()
+            folder.begin(prepared.model, write_config(prepared.config, _HEAD))
+        distributed.wait()
+        return resume(out, watch=watch, stop=stop) if prepared is None else _run(folder, prepared, watch, stop)
 
 
 def _join(config: TrainConfig) -> None:
@@ -85,30 +89,33 @@ def resume(out: str | Path, *, watch: Watch | None = None, force: bool = False, 
         described = native.describe(folder.path)
         network, tokenizer = build(described.config, config.seed), load_tokenizer(folder.path)
         kept = Model(network, tokenizer, described.usage, folder.path.name, folder=folder.path)
+    _check_files(folder, config)
     prepared = prepare(config, watch, kept)  # without a state, a run that goes on from a model begins with it again
     _check_unchanged(folder, prepared, force)
-    return _run(folder, prepared, watch, stop)
+    with folder.claimed() if distributed.rank() == 0 else nullcontext():
+        return _run(folder, prepared, watch, stop)
 
 
 def _run(folder: RunFolder, prepared: Prepared, watch: Watch, stop: Stop) -> Outcome:
-    with folder.claimed() if distributed.rank() == 0 else nullcontext():
-        recorder = Recorder(folder, watch) if distributed.rank() == 0 else Watch()
-        loop = Loop(prepared.config, prepared.model, prepared.task, folder, recorder, prepared.facts)
-        try:
-            outcome = loop.run(stop)
-            if distributed.rank() == 0:
-                if outcome.scores and prepared.config.validation.tune:
-                    _tune(folder, prepared, watch)
-                write_card(folder, prepared, outcome)
-            return outcome
-        finally:
-            recorder.close()
-            loop.parallel.close()
+    """Rank 0 has claimed the folder."""
+    recorder = Recorder(folder, watch) if distributed.rank() == 0 else Watch()
+    loop = Loop(prepared.config, prepared.model, prepared.task, folder, recorder, prepared.facts)
+    try:
+        outcome = loop.run(stop)
+        if distributed.rank() == 0:
+            if outcome.scores and prepared.config.validation.tune:
+                _tune(folder, prepared, watch)
+            write_card(folder, prepared, outcome)
+        return outcome
+    finally:
+        recorder.close()
+        loop.parallel.close()
 
 
 def _tune(folder: RunFolder, prepared: Prepared, watch: Watch) -> None:
     """The model as it lies in the folder learns how it is best used."""
     model = load(folder.path)
+    watch.busy("looking for the best way to search")
     usage = prepared.task.tuned(model)
     if usage != model.usage:
         watch.say(
@@ -117,12 +124,22 @@ def _tune(folder: RunFolder, prepared: Prepared, watch: Watch) -> None:
         folder.write_usage(model.network, usage)
 
 
+def _check_files(folder: RunFolder, config: TrainConfig) -> None:
+    """Files are named as they were seen from where the run began."""
+    for name in (name for names in vars(config.data).values() if isinstance(names, tuple) for name in names):
+        if name not in config.data.columns and not name.startswith(PREFIX) and not Path(name).exists():
+            raise InputError(
+                f"{name}, which {folder.config} names, is not here; resume the run from the folder in which it was "
+                f"begun, or correct the name there"
+            )
+
+
 def _check_unchanged(folder: RunFolder, prepared: Prepared, force: bool) -> None:
     """A run goes on with the config and the data it began with, or says what changed; its model is what it is."""
     if (found := state.facts(folder.training)) is None:
         return
     newest, facts = found
-    before, now = facts.get("config"), schema.to_json(prepared.config)
+    before, now = _completed(facts["config"]), schema.to_json(prepared.config)
     changed = [name for name in _differences(before, now) if name.split(".")[0] not in UNCHANGING]
     fixed = [name for name in changed if name.split(".")[0] in FIXED]
     if fixed:
@@ -144,6 +161,14 @@ def _check_unchanged(folder: RunFolder, prepared: Prepared, force: bool) -> None
             f"{' and '.join(names.get(name, name) for name in which)} of {folder.path} changed since {newest}; put the "
             f"old files back, or go on with the new ones with --force"
         )
+
+
+def _completed(config: Any) -> Any:
+    """A config of an older version, with the defaults of keys that it did not know."""
+    try:
+        return schema.to_json(schema.from_json(TrainConfig, config, "config"))
+    except ConfigError:  # it has keys that are gone: they are told as differences
+        return config
 
 
 def _differences(before: Any, now: Any, path: str = "") -> Iterator[str]:

@@ -18,8 +18,14 @@ Scores = dict[str, float]
 LOWER_IS_BETTER = ("loss", "perplexity")
 
 
-def better(metric: str, new: float, old: float) -> bool:
-    return new < old if metric in LOWER_IS_BETTER else new > old
+def rank(metric: str, scores: Scores) -> tuple[float, float]:
+    """The larger, the better. BLEU below 1 is noise: there, and where scores are equal, the loss decides."""
+    value = -scores[metric] if metric in LOWER_IS_BETTER else scores[metric]
+    return 0.0 if metric == "bleu" and value < 1.0 else value, -scores["loss"]
+
+
+def better(metric: str, new: Scores, old: Scores) -> bool:
+    return rank(metric, new) > rank(metric, old)
 
 
 class Task(ABC):

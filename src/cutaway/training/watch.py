@@ -31,6 +31,9 @@ class Watch:
 
     def resumed(self, step: int) -> None: ...
 
+    def busy(self, text: str) -> None:
+        """What is done now, if it takes a while and is no step."""
+
     def say(self, text: str) -> None: ...
 
     def warn(self, text: str) -> None: ...
