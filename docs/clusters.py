@@ -185,10 +185,10 @@ def cpu_flops() -> float:
     return float(CPU_TOKENS) * counted("transformer-base", CPU_CONTEXT).flops_training
 
 
-def open_shares() -> int:
+def open_shares(on_cpu: bool) -> int:
     """What batches.shares becomes if it is left open at the paper's batch."""
     config = TrainConfig(batches=Batches(tokens=BATCH))
-    shares = with_steps(config, PAIRS, PAIRS * CONTEXT, lambda _: None).batches.shares
+    shares = with_steps(config, PAIRS, PAIRS * CONTEXT, lambda _: None, on_cpu=on_cpu).batches.shares
     assert shares is not None
     return shares
 
@@ -471,8 +471,8 @@ r, r + R, r + 2R, …, one after the other, and the gradients of all are added. 
 number of shares, and a run may go on with any number that does: {RANKS} shares suit 1, 2, 4 or {RANKS} ranks. One GPU
 with {RANKS} shares needs the memory of one share, {BATCH // RANKS:,} tokens on each side, not of {BATCH:,}. The
 number can't change during a run, for other pieces are other batches. Left open, {BATCH:,} tokens become
-{open_shares()} shares. With {2 * RANKS} or {8 * RANKS} there is room to
-grow.
+{open_shares(on_cpu=False)} shares on GPUs, {open_shares(on_cpu=True)} on CPUs. With {2 * RANKS} or {8 * RANKS} there is
+room to grow.
 
 What a share drops out is decided by seed, step and share, so the number of ranks changes nothing but rounding.
 

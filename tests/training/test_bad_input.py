@@ -112,7 +112,7 @@ def test_wrong_tabs(tmp_path: Path) -> None:
         ("data.max_tokens=1", "no example is left to learn from: kept 60 of 60 pairs; left out 54 of more than"),
         ("validation.metric=accuracy", "validation.metric='accuracy' is no measure of translate; choose loss,"),
         ("data.held_out=0", "held_out=0 must be at least 1"),
-        ("model.start=en-fr", "model.n_heads and model.d_ff can't be given together with model.start (--from en-fr): "),
+        ("model.start=en-fr", "model.d_ff and tokenizer.vocabulary can't be given together with model.start (--from"),
         ("machine.device=gpu", "machine.device='gpu' is no device; choose auto, cpu, cuda or cuda:1"),
         ("machine.device=cuda", "machine.device='cuda', but torch sees no GPU here; choose cpu or auto"),
     ],
@@ -251,7 +251,7 @@ def test_resume_with_a_key_taken_out(tmp_path: Path, data: toy.Corpus) -> None:
     out = tmp_path / "out"
     train(toy.config(data, "schedule.steps=4"), out)
     (out / "run.toml").write_text((out / "run.toml").read_text().replace("\nevery = 3\n", "\n"))
-    assert "validation.every (3, now 1)" in commands.one_sentence(commands.run(["resume", str(out)], tmp_path / "log"))
+    assert "validation.every (3, now 4)" in commands.one_sentence(commands.run(["resume", str(out)], tmp_path / "log"))
     assert commands.run(["resume", str(out), "--force"], tmp_path / "log").code == 0
 
 

@@ -166,7 +166,7 @@ def test_stopped_by_a_signal(tmp_path: Path, data: toy.Corpus, whole: Path, numb
     assert "Traceback" not in done.err
     (state,) = (out / "training").glob("step-*")
     step = int(state.name[5:])
-    assert "stopping after this step …" in done.err
+    assert "stopping after this step (once more: at once) …" in done.err
     assert done.err.endswith(f"stopped at step {step}; go on with: cutaway resume {out}\n")
     assert 3 <= step < 12
     assert json.loads((state / "facts.json").read_text())["step"] == step

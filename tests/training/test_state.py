@@ -320,11 +320,10 @@ def test_weights_that_can_not_be_kept_and_weights_that_are_gone(tmp_path: Path, 
 
 
 def test_a_folder_that_can_not_be_made(tmp_path: Path, data: toy.Corpus) -> None:
-    (tmp_path / "file").write_text("")
-    for out in (tmp_path / "file" / "out", Path("/proc/out")):
-        sentence = commands.one_sentence(commands.run(toy.arguments(data, out), tmp_path / "log"))
-        assert sentence.startswith(f"can't write {out}: "), sentence
-        assert sentence.endswith("; choose another --out")
+    out = Path("/proc/out")
+    sentence = commands.one_sentence(commands.run(toy.arguments(data, out), tmp_path / "log"))
+    assert sentence.startswith(f"can't write {out}: "), sentence
+    assert sentence.endswith("; choose another --out")
 
 
 def test_tensorboard_is_no_reason_to_stop(tmp_path: Path, data: toy.Corpus, monkeypatch: pytest.MonkeyPatch) -> None:

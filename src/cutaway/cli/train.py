@@ -142,7 +142,7 @@ def _stopping() -> Iterator[run.Stop]:
         heard.append(signal.Signals(number).name)
         if len(heard) > 1:
             raise KeyboardInterrupt
-        print("stopping after this step, once more: at once …", file=sys.stderr, flush=True)
+        print("stopping after this step (once more: at once) …", file=sys.stderr, flush=True)
 
     before = {number: signal.signal(number, hear) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
