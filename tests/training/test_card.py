@@ -18,7 +18,8 @@ def test_a_card_says_it_all(tmp_path: Path) -> None:
     facts = json.loads((toy.newest(out) / "facts.json").read_text())
     for words in (
         "# Toy\n", "(transformer-tiny, changed)", "from scratch on 380 examples", "cutaway translate",
-        "--model backwards", "12 steps (all steps)", "seed 1", f"train `{facts['data']['train'][:16]}…`", "Model: cc0-1.0. Data: mine.",
+        "--model backwards", "12 steps (all steps)", "seed 1", f"train `{facts['data']['train'][:16]}…`",
+        "Model: cc0-1.0. Data: mine.",
         f"- bleu {outcome.scores['bleu']:.2f} (`nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:",
         f"- loss {outcome.scores['loss']:.2f}\n", "![loss and score against steps](curves.png)",
     ):  # fmt: skip
