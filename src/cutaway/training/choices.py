@@ -36,7 +36,7 @@ ALL = float("inf")
 FITTING: dict[TaskName, tuple[Fitting, ...]] = {
     "translate": (
         Fitting(25_000, "transformer-tiny", 6_000, 0.3, 2048, 5e-3, 35.0, 4.0, 100.0),  # few steps: Muon leads there
-        Fitting(60_000, "transformer-tiny", 6_000, 0.3, 2048, 4e-3, 35.0, 4.0, 100.0, "adamw", 0.05, 0.1),
+        Fitting(60_000, "transformer-tiny", 10_000, 0.3, 2048, 4e-3, 35.0, 4.0, 100.0, "adamw", 0.05, 0.1),
         Fitting(1_000_000, "transformer-small", 10_000, 0.2, 8192, 2e-3, 80.0, 4.0, 60.0),
         Fitting(ALL, "transformer-base", 32_000, 0.1, 25_000, 7e-4, 1_000.0, 2.0, 40.0),
     ),
