@@ -86,12 +86,12 @@ class RunFolder:
                 self.training.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise CheckpointError(f"can't write {self.path}: {error.strerror or error}; choose another --out") from None
-        try:
-            with self._locked():
+        with self._locked():
+            try:
                 yield
-        finally:
-            if is_new and not self.config.is_file():
-                shutil.rmtree(self.path, ignore_errors=True)
+            finally:
+                if is_new and not self.config.is_file():  # only whoever has the claim may clear away
+                    shutil.rmtree(self.path, ignore_errors=True)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
