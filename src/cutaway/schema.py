@@ -22,7 +22,7 @@ def to_json(value: Any) -> Any:
 
 
 def from_json(cls: type[T], data: Any, where: str = "config") -> T:
-    """The dataclass that `data` describes; `where` names it in errors."""
+    """The dataclass that `data` describes; `where` names it in errors, "" not at all."""
     if not isinstance(data, Mapping):
         raise ConfigError(f"{where} is {_named(data)}; expected an object with the keys of {cls.__name__}")
     hints = get_type_hints(cls)
@@ -31,14 +31,14 @@ def from_json(cls: type[T], data: Any, where: str = "config") -> T:
     given = {key: value for key, value in data.items() if key != "kind" or not tells_apart}
     for key in given:
         if key not in known:
-            raise ConfigError(f"{where}: {unknown('key', str(key), known)}")
+            raise ConfigError(f"{where}{': ' if where else ''}{unknown('key', str(key), known)}")
     missing = [
         name for name, field in known.items()
         if name not in given and field.default is MISSING and field.default_factory is MISSING
     ]  # fmt: skip
     if missing:
         raise ConfigError(f"{where} lacks {', '.join(missing)}")
-    return cls(**{key: _value(hints[key], value, f"{where}.{key}") for key, value in given.items()})
+    return cls(**{key: _value(hints[key], value, _within(where, key)) for key, value in given.items()})
 
 
 def from_json_of(classes: Sequence[type[T]], data: Any, where: str = "config") -> T:
@@ -84,6 +84,10 @@ def _kind(options: list[Any], value: Any, where: str) -> Any:
     if not isinstance(kind, str) or kind not in kinds:
         raise ConfigError(f"{where}: {unknown('kind', str(kind), kinds)}")
     return kinds[kind]
+
+
+def _within(where: str, key: str) -> str:
+    return f"{where}.{key}" if where else key
 
 
 def _named(value: Any) -> str:

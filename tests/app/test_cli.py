@@ -9,19 +9,17 @@ import pytest
 
 import cutaway
 from cutaway.models.presets import PRESETS
+from tests import commands
 
 
-def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "cutaway", *arguments],
-        capture_output=True, encoding="utf-8", timeout=60, env=os.environ | environment,
-    )  # fmt: skip
+def run(*arguments: str, **environment: str) -> commands.Done:
+    return commands.run(arguments, environment=environment)
 
 
 def processor_seconds(*arguments: str) -> float:
-    """What a command costs, not counting the time it waits for other tests on these cores; the best of four."""
+    """What a command costs, not counting the time it waits for other tests on these cores; the best of three."""
     seconds = []
-    for _ in range(4):
+    for _ in range(3):
         before = os.times()
         subprocess.run([sys.executable, *arguments], check=True, capture_output=True, timeout=60)
         after = os.times()
@@ -30,7 +28,7 @@ def processor_seconds(*arguments: str) -> float:
 
 
 def test_version() -> None:
-    assert run("--version").stdout == f"cutaway {cutaway.__version__}\n"
+    assert run("--version").out == f"cutaway {cutaway.__version__}\n"
 
 
 def test_help_is_quick_and_does_not_load_torch() -> None:
@@ -47,13 +45,13 @@ def test_importing_cutaway_does_not_load_torch() -> None:
 @pytest.mark.parametrize("command", ["notes", "quiz", "models"])
 def test_every_command_has_help(command: str) -> None:
     done = run(command, "--help")
-    assert done.returncode == 0
-    assert command in done.stdout
+    assert done.code == 0
+    assert command in done.out
 
 
 def test_models_gives_published_sizes_soon_after_torch_is_there() -> None:
     assert processor_seconds("-m", "cutaway", "models") - processor_seconds("-c", "import torch") < 0.5
-    parameters = {model["name"]: model["parameters"] for model in json.loads(run("models", "--json").stdout)}
+    parameters = {model["name"]: model["parameters"] for model in json.loads(run("models", "--json").out)}
     published = {
         "transformer-base": 63.1e6, "transformer-big": 214e6, "bert-base": 109.5e6, "distilbert-base": 66.4e6,
         "gpt2": 124.4e6, "t5-small": 60.5e6, "vit-base": 86.6e6, "llama-2-7b": 6.74e9,
@@ -64,7 +62,7 @@ def test_models_gives_published_sizes_soon_after_torch_is_there() -> None:
 
 @pytest.mark.parametrize("width", ["30", "40", "60", "80", "140"])
 def test_models_table_fits_the_terminal(width: str) -> None:
-    lines = run("models", COLUMNS=width).stdout.splitlines()
+    lines = run("models", COLUMNS=width).out.splitlines()
     assert max(map(len, lines)) <= int(width)
     row = next(line for line in lines if line.startswith("bert-base "))
     assert "109.5 M" in row, "a row is one line"
@@ -76,25 +74,25 @@ def test_models_table_fits_the_terminal(width: str) -> None:
 
 
 def test_a_terminal_narrower_than_a_name_wraps_it_itself() -> None:
-    assert "transformer-tiny" in run("models", COLUMNS="10").stdout
+    assert "transformer-tiny" in run("models", COLUMNS="10").out
 
 
 def test_an_image_has_its_own_context() -> None:
-    vit, gpt2 = json.loads(run("models", "vit-base", "gpt2", "--json").stdout)
+    vit, gpt2 = json.loads(run("models", "vit-base", "gpt2", "--json").out)
     assert (vit["context"], gpt2["context"]) == (197, 512)
-    assert "with 512 in context (197 for images" in " ".join(run("models", COLUMNS="80").stdout.split())
-    assert "with 197 in context, the places of an image" in " ".join(run("models", "vit-base").stdout.split())
+    assert "with 512 in context (197 for images" in " ".join(run("models", COLUMNS="80").out.split())
+    assert "with 197 in context, the places of an image" in " ".join(run("models", "vit-base").out.split())
 
 
 def test_one_model_part_by_part() -> None:
-    out = run("models", "bert-base").stdout
+    out = run("models", "bert-base").out
     assert "109,482,240" in out
     assert "\n\npart " in out, "a blank line between the two tables"
     assert "feed-forward   56,669,184" in out
 
 
 def test_models_json_adds_up() -> None:
-    for model in json.loads(run("models", "--json").stdout):
+    for model in json.loads(run("models", "--json").out):
         assert sum(model["parameters_by_part"].values()) == model["parameters"]
         assert model["flops_per_token_training"] == 3 * model["flops_per_token_forward"]
         assert model["weight_bytes_float32"] == 4 * model["parameters"]
@@ -114,11 +112,11 @@ def test_models_json_adds_up() -> None:
 )
 def test_mistakes_are_one_clear_message_and_exit_code_2(arguments: list[str], message: str) -> None:
     done = run(*arguments)
-    assert done.returncode == 2
-    assert message in done.stderr
-    assert len(done.stderr.splitlines()) == 1
-    assert "Traceback" not in done.stderr
-    assert done.stdout == ""
+    assert done.code == 2
+    assert message in done.err
+    assert len(done.err.splitlines()) == 1
+    assert "Traceback" not in done.err
+    assert done.out == ""
 
 
 @pytest.mark.parametrize(
@@ -163,6 +161,9 @@ with mock.patch("gc.set_threshold", side_effect=KeyboardInterrupt):
 
 
 def test_a_terminal_without_unicode_still_works() -> None:
-    done = run("models", PYTHONIOENCODING="ascii")
+    environment = os.environ | {"PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(
+        [sys.executable, "-m", "cutaway", "models"], capture_output=True, encoding="ascii", env=environment, timeout=60
+    )  # fmt: skip
     assert done.returncode == 0
     assert "bert-base" in done.stdout

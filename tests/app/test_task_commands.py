@@ -319,6 +319,14 @@ def test_control_c_in_a_stream_keeps_what_was_done(models: dict[str, Path]) -> N
     assert (writer.returncode, out, err) == (130, b"", b"")
 
 
+def test_a_log_gets_a_line_now_and_then(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(lines, "SECONDS_BETWEEN_LINES", -1)  # now, that is
+    assert list(lines.show_progress(iter("abc"), 3, scrolling=False)) == ["a", "b", "c"]
+    assert list(lines.show_progress(iter("a"), scrolling=False)) == ["a"]
+    told = re.sub(r"[\d,.]+/s", "9.9/s", capsys.readouterr().err).splitlines()
+    assert told == ["1 of 3, 9.9/s, 0:00 left", "2 of 3, 9.9/s, 0:00 left", "3 of 3, 9.9/s, 0:00 left", "1, 9.9/s"]
+
+
 @pytest.mark.skipif(not hasattr(os, "openpty"), reason="a terminal to show progress on is made by the system's openpty")
 def test_progress_is_shown_on_a_terminal_and_nowhere_else(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

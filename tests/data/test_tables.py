@@ -165,6 +165,20 @@ def test_an_absurd_line_is_an_error(tmp_path: Path, name: str) -> None:
         list(rows(path))
 
 
+@pytest.mark.parametrize("name", ["a.en", "a.tsv", "a.csv", "a.jsonl", "a.en.gz"])
+def test_utf_16_is_called_by_its_name(tmp_path: Path, name: str) -> None:
+    path = write(tmp_path / name, '{"en": "a", "fr": "b"}\n'.encode("utf-16"))
+    with pytest.raises(InputError, match=rf"{name} is UTF-16, expected UTF-8; convert it with iconv -f utf-16"):
+        list(rows(path))
+
+
+@pytest.mark.parametrize("text", ['[{"en": "a", "fr": "b"}]\n', '[\n{"en": "a", "fr": "b"}\n]\n'])
+def test_a_json_array_is_called_by_its_name(tmp_path: Path, text: str) -> None:
+    path = write(tmp_path / "a.json", text.encode())
+    with pytest.raises(InputError, match=r"a\.json is a JSON array, expected JSON lines: an object a line"):
+        list(rows(path))
+
+
 def test_jsonl_columns(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", nested(PAIRS))
     assert texts(path, "translation.fr", "translation.en") == [(b, a) for a, b in PAIRS]

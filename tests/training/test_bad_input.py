@@ -93,13 +93,13 @@ def test_wrong_tabs(tmp_path: Path) -> None:
         ("rate=0.1", "--set rate=0.1: no key 'rate'"),
         ("seed.x=1", "no section 'seed'"),
         ("optimizer.rate", "--set optimizer.rate: expected section.key=value, like optimizer.rate=0.001"),
-        ("optimizer.rate=fast", "--set.optimizer.rate is 'fast' (str); expected float"),
+        ("optimizer.rate=fast", "--set: optimizer.rate is 'fast' (str); expected float"),
         ("optimizer.rate=-1", "rate=-1.0 must be above 0"),
         ("optimizer.rate=nan", "rate=nan"),
         ("optimizer.beta1=1.5", "beta1=1.5 must be at least 0 and below 1"),
         ("optimizer.kind=adm", "no choice 'adm'; did you mean 'adamw'?"),
         ("schedule.steps=0", "steps=0 must be at least 1"),
-        ("schedule.steps=1.5", "--set.schedule.steps is 1.5 (float); expected int"),
+        ("schedule.steps=1.5", "--set: schedule.steps is 1.5 (float); expected int"),
         ("model.dropout=1", "dropout=1.0 must be at least 0 and below 1"),
         ("seed=99999999999", "seed=99999999999 must be a whole number of at most 32 bits"),
         ("model.preset=transformer-tny", "no preset 'transformer-tny'; did you mean 'transformer-tiny'?"),
@@ -126,20 +126,20 @@ def test_settings(tmp_path: Path, data: toy.Corpus, setting: str, said: str) -> 
 def test_keys_of_another_task(tmp_path: Path, task: str, key: str) -> None:
     command = ["train", task, "--out", str(tmp_path / "out"), "--set", f"regularization.{key}=0.5"]
     assert refused(tmp_path, command) == (
-        f"regularization.{key} is for the task translate, not for {task}; leave it out"
+        f"--set: regularization.{key} is for the task translate, not for {task}; leave it out"
     )
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("[optimizer]\nrat = 1.0\n", "run.toml.optimizer: no key 'rat'; did you mean 'rate'?"),
+        ("[optimizer]\nrat = 1.0\n", "run.toml: optimizer: no key 'rat'; did you mean 'rate'?"),
         ("[optimiser]\nrate = 1.0\n", "run.toml: no key 'optimiser'; did you mean 'optimizer'?"),
         ("[optimizer]\nrate = \n", "run.toml is not TOML: "),
-        ("task = 'translat'\n", "run.toml.task: no choice 'translat'; did you mean 'translate'?"),
-        ("optimizer = 3\n", "run.toml.optimizer is 3 (int); expected an object"),
-        ("[schedule]\nsteps = '12'\n", "run.toml.schedule.steps is '12' (str); expected int"),
-        ("[data]\nsource = 3\n", "run.toml.data.source is 3 (int); expected a list"),
+        ("task = 'translat'\n", "run.toml: task: no choice 'translat'; did you mean 'translate'?"),
+        ("optimizer = 3\n", "run.toml: optimizer is 3 (int); expected an object"),
+        ("[schedule]\nsteps = '12'\n", "run.toml: schedule.steps is '12' (str); expected int"),
+        ("[data]\nsource = 3\n", "run.toml: data.source is 3 (int); expected a list"),
         ("\xff", "run.toml is not TOML: "),
     ],
 )

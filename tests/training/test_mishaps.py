@@ -2,6 +2,7 @@
 runs that go on elsewhere, few texts of a class."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -257,3 +258,36 @@ def test_characters_of_several_pieces_are_whole() -> None:
     texts, places = words(tokenizer, tokenizer.encode("né à Łódź", special=False).ids)
     assert texts == ["né", "à", "Łódź"]
     assert places == sorted(places)
+
+
+# Told before, not after
+
+
+def test_judged_by_what_it_learns_from(data: toy.Corpus) -> None:
+    class Heard(Watch):
+        def __init__(self) -> None:
+            self.warnings: list[str] = []
+
+        def warn(self, text: str) -> None:
+            self.warnings.append(text)
+
+    heard, config = Heard(), toy.config(data)
+    prepare(config, heard)
+    assert heard.warnings == []
+    same = {"valid_source": config.data.source, "valid_target": config.data.target}
+    prepare(replace(config, data=replace(config.data, **same)), heard)
+    assert len(heard.warnings) == 1
+    assert heard.warnings[0].startswith("it is judged by what it learns from")
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [("validation.metric=accuracy", "no measure of translate"), ("model.n_heads=3", "n_heads=3"),
+     ("model.preset=gpt2", "needs encoder and decoder")],
+)  # fmt: skip
+def test_what_the_settings_alone_show_is_told_before_the_data_is_read(
+    tmp_path: Path, data: toy.Corpus, setting: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PairCorpus, "count", lambda _: pytest.fail("it was counted"))
+    with pytest.raises(ConfigError, match=said):
+        train(toy.config(data, "model.preset=transformer-tiny", setting), tmp_path / "out")

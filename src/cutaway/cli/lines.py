@@ -4,6 +4,7 @@ import logging
 import os
 import stat
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
@@ -13,6 +14,8 @@ from cutaway.model import Model
 from cutaway.text.lines import lines_of as lines_of
 
 T = TypeVar("T")
+SECONDS_BETWEEN_LINES = 30
+"""Of progress, where it goes to a log."""
 
 
 def ready(name: str) -> Model:
@@ -57,12 +60,36 @@ def print_each(results: Iterable[T], line: Callable[[T], str], total: int | None
 def show_progress(results: Iterable[T], total: int | None = None, *, scrolling: bool = True) -> Iterator[T]:
     """The same results, while stderr shows how many there were, how fast, and the time left if that is known.
 
-    Nothing is shown where stderr is no terminal, or where the results are `scrolling` by on it.
+    Nothing is shown where the results are `scrolling` by on a terminal; a log gets a line now and then.
     """
     seen = scrolling and sys.stdout is not None and sys.stdout.isatty()
-    if seen or sys.stderr is None or not sys.stderr.isatty():
+    if seen or sys.stderr is None:
         yield from results
-        return
+    elif not sys.stderr.isatty():
+        yield from _logged(results, total)
+    else:
+        yield from _drawn(results, total)
+
+
+def _logged(results: Iterable[T], total: int | None) -> Iterator[T]:
+    began = told = time.monotonic()
+    for n, result in enumerate(results, 1):
+        yield result
+        now = time.monotonic()
+        if now - told > SECONDS_BETWEEN_LINES:
+            told, rate = now, n / (now - began)
+            of, left = ("", "") if total is None else (f" of {total:,}", f", {duration((total - n) / rate)} left")
+            print(f"{n:,}{of}, {rate:,.1f}/s{left}", file=sys.stderr, flush=True)
+
+
+def duration(seconds: float) -> str:
+    """59:59, or 1:00:00"""
+    minutes, whole = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{whole:02}" if hours else f"{minutes}:{whole:02}"
+
+
+def _drawn(results: Iterable[T], total: int | None) -> Iterator[T]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TimeRemainingColumn
     from rich.text import Text

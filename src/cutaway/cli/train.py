@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 
+from cutaway.cli.lines import SECONDS_BETWEEN_LINES, duration
 from cutaway.cli.plot import plot
 from cutaway.errors import ConfigError, unknown
 from cutaway.training import distributed, run
@@ -125,7 +126,7 @@ def _report(outcome: Outcome, out: Path, as_json: bool) -> None:
     if outcome.reason == "done already":
         print("this run was done already", file=sys.stderr)
     scores = ", ".join(f"{name} {value:.2f}" for name, value in outcome.scores.items())
-    print(f"{out}: {scores} after {progress.step:,} steps, {_time(progress.time)}")
+    print(f"{out}: {scores} after {progress.step:,} steps, {duration(progress.time)}")
     print(f'try it: cutaway {config_task(out)} "…" --model {out}')
 
 
@@ -181,7 +182,7 @@ class Lines(Watch):
 
     def step(self, step: Step) -> None:
         self._seen.add(step)
-        if time.monotonic() - self._told > 30 or step.number == 1:
+        if time.monotonic() - self._told > SECONDS_BETWEEN_LINES or step.number == 1:
             self._told = time.monotonic()
             self.say(self._seen.line(step))
 
@@ -268,7 +269,7 @@ class Rate:
         text = f"step {step.number:,} of {step.of:,}, epoch {step.epochs:.1f}, loss {loss:.3f}"
         if seconds > 0:
             left = (step.of - step.number) * seconds / (len(self._steps) - 1)
-            text += f", {tokens / seconds:,.0f} tokens/s, {_time(left)} left"
+            text += f", {tokens / seconds:,.0f} tokens/s, {duration(left)} left"
         return f"{text}, {memory() / 2**20:,.0f} MB"
 
 
@@ -287,9 +288,3 @@ def _scores(scores: Scores) -> str:
     return ", ".join(
         f"{name} {value:.3f}" if name == "loss" else f"{name} {value:.2f}" for name, value in scores.items()
     )
-
-
-def _time(seconds: float) -> str:
-    minutes, whole = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{whole:02}" if hours else f"{minutes}:{whole:02}"

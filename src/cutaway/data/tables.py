@@ -8,7 +8,7 @@ from cutaway.data.files import inner_name, lines
 from cutaway.data.rows import Bad, Row, judged, n_columns, record_row, row_of, two_columns
 from cutaway.errors import InputError, unknown
 from cutaway.files import parse_json
-from cutaway.text.lines import LONGEST, text_of
+from cutaway.text.lines import LONGEST, Utf16Error, text_of
 
 TABLES = {
     ".tsv": "TSV", ".tab": "TSV", ".csv": "CSV", ".jsonl": "JSONL", ".ndjson": "JSONL", ".json": "JSONL",
@@ -41,12 +41,12 @@ def _text(path: str, columns: tuple[str, ...] | None) -> Iterator[Row | Bad]:
 
 
 def _lines(path: str) -> Iterator[Line]:
-    """Each line's number and text; a line beyond LONGEST is an InputError."""
+    """Each line's number and text; a line beyond LONGEST is an InputError, and so is a file of UTF-16."""
     for number, line in enumerate(lines(path), start=1):
         try:
             yield number, text_of(line, number, path)
         except InputError as error:
-            if len(line) > LONGEST:
+            if len(line) > LONGEST or isinstance(error, Utf16Error):
                 raise
             yield number, _bad(line, f"{path}:{number}", error)
 
@@ -204,6 +204,8 @@ def _jsonl(path: str, columns: tuple[str, ...] | None) -> Iterator[Row | Bad]:
         if not line.strip():
             yield Bad("empty", where, "the line is empty")
             continue
+        if number == 1 and line.lstrip().startswith("["):
+            raise InputError(f"{path} is a JSON array, expected JSON lines: an object a line (jq -c '.[]' makes them)")
         try:
             record = parse_json(line.encode())
         except ValueError as error:

@@ -23,10 +23,16 @@ def lines_of(stream: TextIO | IO[bytes] | None, name: str = "stdin") -> Iterator
         yield text_of(line, number, name)
 
 
+class Utf16Error(InputError):
+    """Not a bad line, but a file that is not what it should be."""
+
+
 def text_of(line: bytes, number: int, name: str) -> str:
     """One line without its end; `number` counts from 1."""
     if len(line) > LONGEST:
         raise InputError(f"line {number} of {name} is longer than {LONGEST:,} bytes; break it into lines")
+    if number == 1 and line.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise Utf16Error(f"{name} is UTF-16, expected UTF-8; convert it with iconv -f utf-16 -t utf-8")
     if b"\0" in line:
         raise InputError(f"line {number} of {name} has a NUL byte: it is not text")
     try:

@@ -48,11 +48,18 @@ class Prepared:
 
 def prepare(config: TrainConfig, watch: Watch, kept: Model | None = None) -> Prepared:
     """`kept`: the model of a run that goes on; its tokenizer is not learnt again."""
-    prepared = _PREPARE[config.task](config, watch, kept)
-    metric, known = prepared.config.validation.metric, prepared.task.metrics
-    if metric not in known:
-        raise ConfigError(f"validation.metric={metric!r} is no measure of {config.task}; choose {', '.join(known)}")
+    kind, prepare_it = _TASKS[config.task]
+    metric, model = config.validation.metric, config.model
+    if metric is not None and metric not in kind.metrics:
+        known = ", ".join(kind.metrics)
+        raise ConfigError(f"validation.metric={metric!r} is no measure of {config.task}; choose {known}")
+    if kept is None and model.preset is not None and model.start is None:  # what can't be built is told before reading
+        choices.network_config(config.task, model, (1000, 1000), 2 if config.task == "classify" else 0)
+    prepared = prepare_it(config, watch, kept)
     check_fits(prepared.task.lengths, prepared.config.batches.share_tokens)
+    digests = prepared.facts["data"]
+    if digests["train"] == digests.get("valid"):
+        watch.warn("it is judged by what it learns from: the scores say what it knows by heart, not how good it is")
     return prepared
 
 
@@ -285,8 +292,8 @@ def _check_some(train: Encoded, valid: Encoded, side: str) -> None:
             raise InputError(f"no example is left to {what}: {_told(found)}")
 
 
-_PREPARE: dict[TaskName, Callable[[TrainConfig, Watch, Model | None], Prepared]] = {
-    "translate": _translation,
-    "complete": _language,
-    "classify": _classification,
+_TASKS: dict[TaskName, tuple[type[Task], Callable[[TrainConfig, Watch, Model | None], Prepared]]] = {
+    "translate": (Translation, _translation),
+    "complete": (Language, _language),
+    "classify": (Classification, _classification),
 }

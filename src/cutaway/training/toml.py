@@ -27,7 +27,10 @@ def read_config(path: Path) -> TrainConfig:
 
 
 def config_of(data: Mapping[str, Any], where: str) -> TrainConfig:
-    return schema.from_json(TrainConfig, _listed(TrainConfig, data), where)
+    try:
+        return schema.from_json(TrainConfig, _listed(TrainConfig, data), "")
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from None
 
 
 def with_settings(config: TrainConfig, settings: list[str]) -> TrainConfig:
