@@ -698,6 +698,16 @@ def test_impossible_stacks(change: dict, message: str) -> None:
         dataclasses.replace(stack, **change)
 
 
+def test_impossible_directions() -> None:
+    config = shrunk("gru-seq2seq")
+    with pytest.raises(ConfigError, match="leave one of backward and bidirectional out"):
+        dataclasses.replace(config.encoder, bidirectional=True)
+    for direction in ("bidirectional", "backward"):
+        decoder = dataclasses.replace(config.decoder, **{direction: True})
+        with pytest.raises(ConfigError, match=f"a decoder can't be {direction}: it would read the words it has yet to"):
+            dataclasses.replace(config, decoder=decoder)
+
+
 def _stack(**change: object) -> StackConfig:
     return StackConfig(**{"vocabulary": 19, "d_model": 16, "n_heads": 4, "d_ff": 20} | change)
 

@@ -437,12 +437,12 @@ def vit(p, image, *, n_heads, patch_size, epsilon=1e-12):
 # Whole recurrent models ---------------------------------------------------------------------------------------------
 
 
-def recurrent_encoder(p, cell, tokens):  # -> states [S, E], last state of each layer
+def recurrent_encoder(p, cell, tokens, backward=False):  # -> states [S, E], last state of each layer
     x = p["embedding.tokens.weight"][tokens]
     final = []
     backwards = dict(numbered(p, "backwards"))
     for i, (_, forwards) in enumerate(numbered(p, "forwards")):
-        outputs, state = recurrent_layer(forwards, cell, x)
+        outputs, state = recurrent_layer(forwards, cell, x, reverse=backward)
         if backwards:
             back, back_state = recurrent_layer(backwards[f"backwards.{i}"], cell, x, reverse=True)
             outputs = np.concatenate([outputs, back], axis=1)
@@ -462,9 +462,9 @@ def bridge(p, final, n_layers):
     return start
 
 
-def recurrent_encoder_decoder(p, source, target, *, cell, attention=None):
+def recurrent_encoder_decoder(p, source, target, *, cell, attention=None, backward=False):
     """Sutskever 2014 (None), Bahdanau 2015 ("additive": looks before it reads the word), Luong 2015 ("dot": after)."""
-    memory, final = recurrent_encoder(under(p, "encoder."), cell, source)
+    memory, final = recurrent_encoder(under(p, "encoder."), cell, source, backward)
     q = under(p, "decoder.")
     layers = [layer for _, layer in numbered(q, "layers")]
     states = bridge(q, final, len(layers))

@@ -55,14 +55,19 @@ def variant(name: str) -> Config:
         return replace(config, decoder=replace(config.decoder, n_layers=4))
     if name == "both directions, two layers, dot":
         config = shrunk("luong-gru")
-        return replace(config, encoder=replace(config.encoder, bidirectional=True))
+        return replace(config, encoder=replace(config.encoder, bidirectional=True, backward=False))
     if name == "additive lstm":  # attends with h, not with c; and with the top layer's
         config = shrunk("lstm-seq2seq")
-        return replace(config, attention="additive", encoder=replace(config.encoder, bidirectional=True))
+        both = replace(config.encoder, bidirectional=True, backward=False)
+        return replace(config, attention="additive", encoder=both)
+    if name == "reads forward":
+        config = shrunk("gru-seq2seq")
+        return replace(config, encoder=replace(config.encoder, backward=False))
     return shrunk(name)
 
 
 VARIANTS = ["marian", "llama-2, untied", "deeper decoder", "both directions, two layers, dot", "additive lstm"]
+VARIANTS += ["reads forward"]
 
 
 def real(values: torch.Tensor, mask: torch.Tensor | None, row: int) -> np.ndarray:
@@ -78,7 +83,7 @@ def oracle_stages(config: Config, network: Network, inputs: Inputs, row: int, **
     if isinstance(config, RecurrentConfig):
         if config.encoder is None:
             return oracle.recurrent_language_model(p, tokens, cell=config.decoder.cell)
-        kinds = {"cell": config.decoder.cell, "attention": config.attention}
+        kinds = {"cell": config.decoder.cell, "attention": config.attention, "backward": config.encoder.backward}
         return oracle.recurrent_encoder_decoder(p, tokens, target, **kinds)
     last = config.last
     options["n_heads"] = last.n_heads

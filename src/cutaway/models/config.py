@@ -231,11 +231,14 @@ class RecurrentStackConfig:
     d_model: Size = 256  # width of the embedding
     d_hidden: Size = 512
     bidirectional: bool = False
+    backward: bool = False  # from the last word to the first
     dropout: Probability = 0.2  # of the embedding and between layers
     weight_dropout: Probability = 0.0  # of the hidden-to-hidden weights
 
     def __post_init__(self) -> None:
         check_fields(self)
+        if self.backward and self.bidirectional:
+            raise ConfigError("bidirectional reads forward and backward; leave one of backward and bidirectional out")
 
     @property
     def d_output(self) -> int:
@@ -255,8 +258,9 @@ class RecurrentConfig:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        if self.decoder.bidirectional:
-            raise ConfigError("a decoder can't be bidirectional: it would read the words it has yet to say")
+        for name in ("bidirectional", "backward"):
+            if getattr(self.decoder, name):
+                raise ConfigError(f"a decoder can't be {name}: it would read the words it has yet to say")
         if self.attention is not None and self.encoder is None:
             raise ConfigError(
                 f"attention='{self.attention}' looks at an encoder's states, and the config has no encoder"

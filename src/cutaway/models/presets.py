@@ -86,9 +86,10 @@ def vit(n_blocks: int, d_model: int, n_heads: int) -> TransformerConfig:
 
 
 def seq2seq(cell: CellKind, *, attention: RecurrentAttentionKind | None = None) -> RecurrentConfig:
-    """A recurrent encoder-decoder; Bahdanau's reads the source in both directions and has one layer on each side."""
+    """A recurrent encoder-decoder: Bahdanau's reads the source in both directions and has one layer on each side,
+    Sutskever's reads it backward."""
     stack = RecurrentStackConfig(vocabulary=10000, cell=cell, n_layers=1 if attention else 2)
-    encoder = replace(stack, bidirectional=attention is not None)
+    encoder = replace(stack, bidirectional=attention is not None, backward=attention is None)
     return RecurrentConfig(encoder=encoder, decoder=stack, attention=attention)
 
 

@@ -1,6 +1,7 @@
 """The Transformer's predecessors behind the same calls: recurrent encoder-decoder, with attention or without.
 
-Without attention (Sutskever 2014) the source reaches the decoder only as its first state. With Bahdanau's (2015) each
+Without attention (Sutskever 2014) the source reaches the decoder only as its first state; it is read backward, so that
+the first words, which are said first, are not the longest ago. With Bahdanau's (2015) each
 step looks at the source before it reads its word; with Luong's (2015), after. Without an encoder: a language model.
 """
 
@@ -40,7 +41,7 @@ class RecurrentEncoder(nn.Module):
         for i in range(config.n_layers):
             d_in = config.d_model if i == 0 else config.d_output
             layer = (config.cell, d_in, config.d_hidden)
-            self.forwards.append(RecurrentLayer(*layer, weight_dropout=config.weight_dropout))
+            self.forwards.append(RecurrentLayer(*layer, reverse=config.backward, weight_dropout=config.weight_dropout))
             if config.bidirectional:
                 self.backwards.append(RecurrentLayer(*layer, reverse=True, weight_dropout=config.weight_dropout))
         # Without attention the decoder reads the last states only.
