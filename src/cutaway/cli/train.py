@@ -4,11 +4,12 @@ import json
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 from cutaway.cli.lines import SECONDS_BETWEEN_LINES, duration
 from cutaway.cli.plot import plot
@@ -177,7 +178,7 @@ class Lines(Watch):
     def warn(self, text: str) -> None:
         self.say(f"Warning: {text}")
 
-    def resumed(self, step: int) -> None:
+    def resumed(self, step: int, logged: Sequence[Mapping[str, Any]] = ()) -> None:
         self.say(f"going on after step {step}")
 
     def step(self, step: Step) -> None:
@@ -218,7 +219,9 @@ class Live(Watch):
     def warn(self, text: str) -> None:
         self._console.print(f"Warning: {text}", style="yellow", highlight=False, markup=False)
 
-    def resumed(self, step: int) -> None:
+    def resumed(self, step: int, logged: Sequence[Mapping[str, Any]] = ()) -> None:
+        self._losses = [(line["step"], line["nll"]) for line in logged if "nll" in line]
+        self._looks = [(line["step"], line["valid"]) for line in logged if "valid" in line]
         self.say(f"going on after step {step}")
 
     def step(self, step: Step) -> None:

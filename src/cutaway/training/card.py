@@ -28,7 +28,7 @@ _KINDS = {
 def write_card(folder: RunFolder, prepared: Prepared, outcome: Outcome) -> None:
     """Of a run that ended, or was stopped: the card says which."""
     try:
-        drawn = draw_curves(folder.metrics, folder.path / "curves.png")
+        drawn = draw_curves(folder.logged(), folder.path / "curves.png")
         state.write_whole(folder.path / "README.md", card(folder, prepared, outcome, drawn))
     except OSError as error:
         raise CheckpointError(
@@ -109,15 +109,12 @@ def _machine() -> str:
     return f"{where}, torch {torch.__version__}"
 
 
-def draw_curves(metrics: Path, out: Path) -> bool:
+def draw_curves(lines: list[dict[str, Any]], out: Path) -> bool:
     """Loss and scores against steps, as a PNG; False where matplotlib is not installed or there is nothing to draw."""
-    if not metrics.is_file():
-        return False
     try:
         from matplotlib.figure import Figure
     except ImportError:
         return False
-    lines: list[dict[str, Any]] = [json.loads(line) for line in metrics.read_text(encoding="utf-8").splitlines()]
     steps = [line for line in lines if "loss" in line]
     looks = [line for line in lines if "valid" in line]
     if not steps or not looks:

@@ -169,6 +169,12 @@ class RunFolder:
         except OSError as error:
             raise self._unwritten(self.metrics, error) from None
 
+    def logged(self) -> list[dict[str, Any]]:
+        """What metrics.jsonl says."""
+        if not self.metrics.is_file():
+            return []
+        return [json.loads(line) for line in self.metrics.read_text(encoding="utf-8").splitlines()]
+
     def forget_after(self, step: int) -> None:
         """Lines of steps that will be made again."""
         if self.metrics.is_file():

@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -88,9 +88,9 @@ class Recorder(Watch):
                 self._board.events.close()
         self._board = None
 
-    def resumed(self, step: int) -> None:
+    def resumed(self, step: int, logged: Sequence[Mapping[str, Any]] = ()) -> None:
         self.folder.forget_after(step)
-        self.other.resumed(step)
+        self.other.resumed(step, logged or self.folder.logged())
 
     def say(self, text: str) -> None:
         self.other.say(text)

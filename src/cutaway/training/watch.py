@@ -1,6 +1,8 @@
 """Who watches a run: told of every step, look, state and trouble."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from cutaway.training.task import Scores
 
@@ -29,7 +31,8 @@ class Watch:
 
     def saved(self, step: int) -> None: ...
 
-    def resumed(self, step: int) -> None: ...
+    def resumed(self, step: int, logged: Sequence[Mapping[str, Any]] = ()) -> None:
+        """Going on after this step; `logged` are the lines of metrics.jsonl up to it."""
 
     def busy(self, text: str) -> None:
         """What is done now, if it takes a while and is no step."""

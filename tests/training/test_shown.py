@@ -1,0 +1,68 @@
+"""What a person sees of a run: a line that moves, a line for each look, and the curves of --plot."""
+
+import os
+import select
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from cutaway.cli.train import Lines, Live
+from cutaway.training.watch import Step
+
+
+def step(number: int, nll: float) -> Step:
+    return Step(number, of=400, loss=nll, nll=nll, norm=1.0, factor=1.0, tokens=512, seconds=0.1, epochs=number / 100)
+
+
+@contextmanager
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    """stderr is one; its screen."""
+    screen, handle = os.openpty()
+    with open(handle, "w", encoding="utf-8") as stderr, monkeypatch.context() as patch:
+        patch.setattr(sys, "stderr", stderr)
+        for name, value in (("TERM", "xterm"), ("COLUMNS", "100"), ("LINES", "50")):
+            patch.setenv(name, value)
+        yield screen
+    os.close(screen)
+
+
+def shown(screen: int) -> str:
+    text = b""
+    while select.select([screen], [], [], 0.3)[0]:
+        text += os.read(screen, 100_000)
+    return text.decode()
+
+
+@pytest.mark.skipif(not hasattr(os, "openpty"), reason="a terminal to draw on is made by the system's openpty")
+def test_a_resumed_run_draws_its_curves_from_the_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
+    logged = [{"step": n, "nll": 8.0 - n / 100} for n in range(10, 201, 10)]
+    logged += [{"step": n, "valid": {"loss": 7.0 - n / 100, "bleu": n / 10}} for n in (100, 200)]
+    with terminal(monkeypatch) as screen:
+        with Live(draw=True) as watch:
+            watch.resumed(200, logged)
+            watch.step(step(201, 6.0))
+            watch.step(step(202, 5.5))
+            watch.look(202, {"loss": 4.5, "bleu": 30.0}, is_best=True, seconds=1.0)
+            watch.step(step(203, 5.0))
+        seen = shown(screen)
+    assert "going on after step 200" in seen
+    assert "step 202: loss 4.500, bleu 30.00 (best)" in seen
+    loss, bleu = seen[seen.rindex("loss of a token") :].split("bleu on the validation examples")
+    assert "7.9 ┤" in loss, "the first loss that was logged"
+    assert "4.5 ┤" in loss, "the last that was looked at"
+    assert loss.split("\n")[9].split() == ["10", "203"]
+    assert "30 ┤" in bleu
+    assert "10 ┤" in bleu
+    assert "step 203 of 400, epoch 2.0, loss 5.500" in bleu
+
+
+def test_a_log_gets_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    watch = Lines()
+    watch.resumed(200, [{"step": 10, "nll": 7.0}])
+    watch.step(step(201, 6.0))  # not the first of all, and no half minute has passed
+    watch.look(202, {"loss": 4.5, "bleu": 30.0}, is_best=False, seconds=1.0)
+    watch.warn("hot")
+    told = ["going on after step 200", "step 202: loss 4.500, bleu 30.00", "Warning: hot"]
+    assert capsys.readouterr().err.splitlines() == told
