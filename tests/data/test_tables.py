@@ -218,7 +218,7 @@ def test_jsonl_bad_rows(tmp_path: Path) -> None:
         "invalid UTF-8", "NUL byte", "empty", "not JSON", "not text",
     ]  # fmt: skip
     with pytest.raises(InputError, match=r"a.jsonl:1: the line is not JSON \(.*\); expected an object a line"):
-        list(rows(write(path, b'[\n {"en": "a",\n  "fr": "b"}\n]\n')))
+        list(rows(write(path, b'{\n "en": "a",\n  "fr": "b"}\n')))
 
 
 def test_parquet_by_row_groups(tmp_path: Path) -> None:

@@ -48,9 +48,9 @@ def command(corpus: Path, out: Path, *more: str) -> list[str]:
     ]  # fmt: skip
 
 
-def launch(n: int, *more: str) -> list[str]:
+def launch(n: int, *more: str, module: str = "cutaway") -> list[str]:
     ranks = f"--nproc-per-node={n}"
-    return [sys.executable, "-m", "torch.distributed.run", "--standalone", ranks, *more, "-m", "cutaway"]
+    return [sys.executable, "-m", "torch.distributed.run", "--standalone", ranks, *more, "-m", module]
 
 
 def environment(corpus: Path) -> dict[str, str]:
@@ -80,11 +80,6 @@ def wait_for(out: Path, step: int, process: "subprocess.Popen[str]") -> None:
         assert process.poll() is None, process.communicate()[1]
         assert time.monotonic() < deadline
         time.sleep(0.005)
-
-
-def kill(process: "subprocess.Popen[str]") -> None:
-    os.killpg(process.pid, signal.SIGKILL)
-    process.communicate()
 
 
 def losses(out: Path) -> dict[int, float]:
@@ -117,14 +112,12 @@ def reference(corpus: Path) -> Path:
 def test_two_ranks_learn_what_one_process_learns(corpus: Path, reference: Path, sharding: str) -> None:
     """Killed twice, each time continued by the other number of ranks; first and last look: two ranks."""
     out = corpus / sharding
-    process = start(corpus, [*launch(2), *command(corpus, out, f"machine.sharding={sharding}", "saving.keep=20")])
-    wait_for(out, 5, process)
-    kill(process)
-    assert min(losses(out)) == 4
-    assert max(losses(out)) < STEPS
-    alone = commands.Command(["resume", str(out)], corpus / f"{sharding}-alone", environment=environment(corpus))
-    assert alone.wait_until(lambda: saved(out, 9))
-    alone.kill()
+    dying = "tests.training.dying"
+    settings = (f"machine.sharding={sharding}", "saving.keep=20")
+    start(corpus, [*launch(2, module=dying), "5", *command(corpus, out, *settings)]).communicate(timeout=180)
+    assert list(losses(out)) == [4]
+    start(corpus, [sys.executable, "-m", dying, "9", "resume", str(out)]).communicate(timeout=180)
+    assert list(losses(out)) == [4, 8]
     run(corpus, [*launch(2), "resume", str(out)])
     assert_alike(out, reference)
 

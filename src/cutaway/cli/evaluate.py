@@ -89,7 +89,7 @@ def _print_compared(found: dict[str, Evaluation], models: dict[str, Model], n: i
         )  # fmt: skip
     Console().print(table)
     _print_buckets(found)
-    curves = [[(bucket.words, bucket.bleu) for bucket in each.buckets] for each in found.values()]
+    curves = [each.curve for each in found.values()]
     if all(len(curve) > 1 for curve in curves):
         for name, curve in zip(found, curves, strict=True):
             print(f"\nBLEU of {name} against words of the source")

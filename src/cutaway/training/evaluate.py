@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 LENGTHS = (10, 20, 30, 40, 50, 60, 80, 100)
 """Words of the source at which a new bucket begins."""
+ENOUGH = 20
+"""Sentences of a length from which BLEU says something: with fewer, no point of a curve."""
 Seen = Callable[[Iterator[str]], Iterator[str]]
 """The same translations, and somebody watches them come."""
 
@@ -39,6 +41,12 @@ class Evaluation:
     buckets: list[Bucket]
     written: list[str]
     seconds: float
+
+    @property
+    def curve(self) -> list[tuple[float, float]]:
+        """BLEU against the words of a sentence, where there are enough of them, or everywhere if there are few."""
+        enough = [bucket for bucket in self.buckets if bucket.n >= ENOUGH]
+        return [(bucket.words, bucket.bleu) for bucket in (enough if len(enough) > 1 else self.buckets)]
 
 
 def evaluate(
@@ -105,7 +113,7 @@ def draw_by_length(named: dict[str, Evaluation]) -> Any:
     figure = new_figure()
     axes = figure.subplots()
     for name, found in named.items():
-        axes.plot([b.words for b in found.buckets], [b.bleu for b in found.buckets], marker="o", label=name)
+        axes.plot(*zip(*found.curve, strict=True), marker="o", label=name)
     axes.set(xlabel="words of the source sentence", ylabel="BLEU", title="BLEU against sentence length")
     axes.set_ylim(bottom=0)
     axes.legend()
