@@ -328,7 +328,7 @@ def test_a_log_gets_a_line_now_and_then(monkeypatch: pytest.MonkeyPatch, capsys:
 
 
 @pytest.mark.skipif(not hasattr(os, "openpty"), reason="a terminal to show progress on is made by the system's openpty")
-def test_progress_is_shown_on_a_terminal_and_nowhere_else(
+def test_progress_is_shown_on_a_terminal_and_not_at_once_elsewhere(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert list(lines.show_progress(iter("abc"), 3)) == ["a", "b", "c"]

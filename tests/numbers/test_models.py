@@ -66,8 +66,9 @@ def variant(name: str) -> Config:
     return shrunk(name)
 
 
-VARIANTS = ["marian", "llama-2, untied", "deeper decoder", "both directions, two layers, dot", "additive lstm"]
-VARIANTS += ["reads forward"]
+VARIANTS = [
+    "marian", "llama-2, untied", "deeper decoder", "both directions, two layers, dot", "additive lstm", "reads forward",
+]  # fmt: skip
 
 
 def real(values: torch.Tensor, mask: torch.Tensor | None, row: int) -> np.ndarray:

@@ -69,14 +69,10 @@ def run(corpus: Path, words: list[str]) -> str:
     return told
 
 
-def saved(out: Path, step: int) -> bool:
-    return (out / "training" / f"step-{step:08}").exists()
-
-
 def wait_for(out: Path, step: int, process: "subprocess.Popen[str]") -> None:
     """Until the run has saved this step."""
     deadline = time.monotonic() + 120
-    while not saved(out, step):
+    while not (out / "training" / f"step-{step:08}").exists():
         assert process.poll() is None, process.communicate()[1]
         assert time.monotonic() < deadline
         time.sleep(0.005)

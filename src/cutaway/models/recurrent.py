@@ -1,7 +1,7 @@
 """The Transformer's predecessors behind the same calls: recurrent encoder-decoder, with attention or without.
 
-Without attention (Sutskever 2014) the source reaches the decoder only as its first state; it is read backward, so that
-the first words, which are said first, are not the longest ago. With Bahdanau's (2015) each
+Without attention (Sutskever 2014) the source reaches the decoder only as its first state; the presets read it
+backward, as he did, so that the first words, which are said first, are not the longest ago. With Bahdanau's (2015) each
 step looks at the source before it reads its word; with Luong's (2015), after. Without an encoder: a language model.
 """
 
