@@ -432,13 +432,25 @@ def test_memory_is_out(tmp_path: Path, data: toy.Corpus, monkeypatch: pytest.Mon
     settings = ["validation.every=2" if where == "look" else "validation.every=12", toy.EVERY_STEP]
     with pytest.raises(loop_module.TrainingError) as error:
         train(toy.config(data, *settings), tmp_path / "out")
-    step, state = (4, 4) if where == "step" else (4, 3)  # 2 shares a step; a look comes before the state
+    step = 4 if where == "step" else 3  # 2 shares a step; a look comes before the state
     assert str(error.value) == (
-        f"memory is out after step {step}: lower batches.tokens (now 128), data.max_tokens (now 24), or choose a "
-        f"smaller model.preset; the state of step-{state:08} is kept"
+        "memory is out: lower batches.tokens (now 128), data.max_tokens (now 24), or choose a smaller model.preset; "
+        f"the state of step-{step:08} is kept"
     )
     monkeypatch.undo()
     assert resume(tmp_path / "out").reason == "done"
+
+
+def test_memory_is_out_before_there_is_a_model(
+    tmp_path: Path, data: toy.Corpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def greedy(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("cutaway.training.prepare.build", greedy)
+    with pytest.raises(loop_module.TrainingError, match=r"memory is out: .* smaller model\.preset; no state was saved"):
+        train(toy.config(data), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 def test_other_errors_are_not_called_memory(tmp_path: Path, data: toy.Corpus, monkeypatch: pytest.MonkeyPatch) -> None:

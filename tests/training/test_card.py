@@ -4,7 +4,10 @@ import hashlib
 import json
 from pathlib import Path
 
-from cutaway.training.run import train
+from cutaway.training.folder import RunFolder
+from cutaway.training.prepare import prepare
+from cutaway.training.run import resume, train
+from cutaway.training.watch import Watch
 from tests.training import toy
 
 
@@ -26,3 +29,21 @@ def test_a_card_says_it_all(tmp_path: Path) -> None:
         assert words in card, words
     assert (out / "curves.png").read_bytes().startswith(b"\x89PNG")
     assert len(hashlib.sha256().hexdigest()) == len(facts["data"]["train"])
+
+
+def test_a_card_says_why_a_run_ended(tmp_path: Path) -> None:
+    """Also when the run is asked to go on once more."""
+    data, out = toy.corpus(tmp_path / "data", 60), tmp_path / "out"
+    assert train(toy.config(data, "validation.patience=1", "optimizer.rate=1e-12"), out).reason == "patience"
+    ended = "steps (until nothing better was found)"
+    assert ended in (out / "README.md").read_text(encoding="utf-8")
+    assert resume(out).reason == "done already"
+    assert ended in (out / "README.md").read_text(encoding="utf-8")
+
+
+def test_a_run_that_starts_over_has_no_card_of_the_old_one(tmp_path: Path) -> None:
+    data, out = toy.corpus(tmp_path / "data", 60), tmp_path / "out"
+    train(toy.config(data), out)
+    prepared = prepare(toy.config(data), Watch())
+    RunFolder(out).begin(prepared.model, "")
+    assert not {"README.md", "curves.png", "model.safetensors", "metrics.jsonl"} & {path.name for path in out.iterdir()}

@@ -15,10 +15,16 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.distributed as dist
 from safetensors.torch import load_file
 
+from cutaway.data.encoded import Texts
 from cutaway.errors import ConfigError
-from cutaway.training.distributed import check_shares
+from cutaway.models.build import build
+from cutaway.training.choices import network_config
+from cutaway.training.config import ModelChoice
+from cutaway.training.distributed import Objective, check_shares, shard, whole
+from cutaway.training.translation import PairBatch, Pairs, Translation
 from tests import commands
 
 STEPS = 12
@@ -130,6 +136,32 @@ def test_a_lost_rank_comes_back(corpus: Path, reference: Path) -> None:
     assert process.returncode == 0, told
     assert "going on after step" in told
     assert_alike(out, reference)
+
+
+@pytest.mark.parametrize("preset", ["bahdanau-gru", "transformer-tiny"])
+def test_every_kind_of_model_in_parts(preset: str) -> None:
+    """On one rank, which has all parts, the gradients are those of the whole model."""
+    source, tokens, labels = (torch.randint(50, shape) for shape in ((2, 5), (2, 4), (2, 4)))
+    gradients = []
+    for in_parts in (False, True):
+        config = network_config("translate", ModelChoice(preset=preset, d_model=16, dropout=0.0), (50, 50))
+        network = build(config, seed=1)
+        task = Translation(pairs := Pairs(Texts.of([[1]]), Texts.of([[1]])), pairs, [], start=0, pad=0)
+        objective = Objective(network, task)
+        if in_parts:
+            dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+        try:
+            if in_parts:
+                shard(network, objective)
+            objective(PairBatch(source, torch.ones_like(source, dtype=torch.bool), tokens, labels)).backward()
+            gradients.append({name: whole(weight.grad) for name, weight in network.named_parameters()})
+        finally:
+            if in_parts:
+                dist.destroy_process_group()
+    assert gradients[0].keys() == gradients[1].keys()
+    for name, gradient in gradients[0].items():
+        # a table that is used twice may get its two gradients in another order
+        torch.testing.assert_close(gradients[1][name], gradient, rtol=1e-5, atol=1e-6)
 
 
 def test_shares_must_divide() -> None:

@@ -14,7 +14,7 @@ from cutaway.data.tables import rows
 from cutaway.errors import CheckpointError, ConfigError, InputError
 from cutaway.seeing.alignment import alignment, words
 from cutaway.training import run
-from cutaway.training.config import Data, TrainConfig
+from cutaway.training.config import Data, ModelChoice, TrainConfig
 from cutaway.training.corpus import PairCorpus
 from cutaway.training.folder import RunFolder
 from cutaway.training.loop import Progress
@@ -291,3 +291,28 @@ def test_what_the_settings_alone_show_is_told_before_the_data_is_read(
     monkeypatch.setattr(PairCorpus, "count", lambda _: pytest.fail("it was counted"))
     with pytest.raises(ConfigError, match=said):
         train(toy.config(data, "model.preset=transformer-tiny", setting), tmp_path / "out")
+
+
+def test_what_is_not_judged_by_is_told(tmp_path: Path, data: toy.Corpus) -> None:
+    (tmp_path / "valid.tsv").write_text("pa ku\tUK AP\npa\t\n" + "pa " * 40 + "\t" + "AP " * 40 + "\n")
+    said: list[str] = []
+
+    class Told(Watch):
+        def say(self, text: str) -> None:
+            said.append(text)
+
+    prepare(toy.config(data, f"data.valid_pairs={tmp_path / 'valid.tsv'}", "data.held_out=100"), Told())
+    told = next(text for text in said if text.startswith("1 to judge by: "))
+    assert "kept 2 of 3 pairs" in told
+    assert "left out 1 of more than data.max_tokens tokens" in told
+
+
+def test_an_lstm_in_bfloat16_where_there_is_none(
+    tmp_path: Path, data: toy.Corpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cutaway.machine.has_fast_bfloat16", lambda *_: False)
+    given = toy.config(data, "machine.precision=bfloat16")
+    given = replace(given, model=ModelChoice(preset="lstm-seq2seq", d_model=8, d_hidden=8))
+    with pytest.raises(ConfigError, match="bfloat16, in which torch has no LSTM on this processor; choose auto or"):
+        train(given, tmp_path / "out")
+    assert not (tmp_path / "out").exists()

@@ -8,6 +8,7 @@ import random
 import shutil
 import signal
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -18,6 +19,7 @@ from safetensors.torch import load_file
 import cutaway
 from cutaway.models.build import build
 from cutaway.training import corpus
+from cutaway.training.config import ModelChoice
 from cutaway.training.folder import RunFolder
 from cutaway.training.run import resume, train
 from cutaway.training.watch import Watch
@@ -57,6 +59,32 @@ def test_the_same_run_twice_is_the_same(tmp_path: Path, data: toy.Corpus, whole:
     train(toy.config(data, *KEPT), tmp_path / "out")
     toy.same_run(tmp_path / "out", whole)
     assert len(list((tmp_path / "out" / "training" / "tensorboard").iterdir())) == 1
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ["machine.precision=bfloat16", "regularization.agreement=1"],
+        ["machine.precision=bfloat16", "model.preset=gru-seq2seq"],
+        ["model.dropout=0.0015"],  # too little for a byte
+    ],
+)
+def test_stopped_and_resumed_in_other_ways(tmp_path: Path, data: toy.Corpus, settings: list[str]) -> None:
+    """Two threads share nothing that the order of their work would change."""
+    recurrent = "model.preset=gru-seq2seq" in settings
+    given = toy.config(data, *settings, "batches.tokens=512", "batches.shares=4", "validation.every=12")
+    if recurrent:  # without the sizes of a Transformer
+        given = replace(given, model=ModelChoice(preset="gru-seq2seq", d_model=16, d_hidden=32, dropout=0.1))
+    train(given, tmp_path / "whole")
+    steps: list[int] = []
+
+    def at_seven() -> str | None:
+        steps.append(1)
+        return "SIGINT" if len(steps) >= 7 else None
+
+    assert train(given, tmp_path / "out", stop=at_seven).progress.step == 7
+    resume(tmp_path / "out")
+    toy.same_run(tmp_path / "out", tmp_path / "whole")
 
 
 @pytest.mark.parametrize("seed", [1, 2])

@@ -88,6 +88,8 @@ def _print_compared(found: dict[str, Evaluation], models: dict[str, Model], n: i
             f"{n / each.seconds:,.1f}", "" if epoch is None else f"{epoch:,.0f}",
         )  # fmt: skip
     Console().print(table)
+    for name, score in next(iter(found.values())).scores.items():
+        print(f"{name}: {score.signature}")
     _print_buckets(found)
     curves = [each.curve for each in found.values()]
     if all(len(curve) > 1 for curve in curves):
@@ -140,11 +142,14 @@ def _evaluated(
 
 def _print_buckets(found: dict[str, Evaluation]) -> None:
     first = next(iter(found.values()))
-    table = Table(
-        "words", "sentences", *(f"BLEU{'' if len(found) == 1 else f' of {name}'}" for name in found), box=None
-    )
-    for i, bucket in enumerate(first.buckets):
-        table.add_row(str(bucket), f"{bucket.n:,}", *(f"{each.buckets[i].bleu:.2f}" for each in found.values()))
+    if len(found) == 1:
+        scores, rows = ["BLEU", "chrF"], [[bucket.bleu, bucket.chrf] for bucket in first.buckets]
+    else:
+        scores = [f"BLEU of {name}" for name in found]
+        rows = [[each.buckets[i].bleu for each in found.values()] for i in range(len(first.buckets))]
+    table = Table("words", "sentences", *scores, box=None)
+    for bucket, row in zip(first.buckets, rows, strict=True):
+        table.add_row(str(bucket), f"{bucket.n:,}", *(f"{score:.2f}" for score in row))
     Console().print(table)
 
 

@@ -162,6 +162,8 @@ def _shown(draw: bool) -> Iterator[Watch]:
         with Live(draw) as watch:
             yield watch
     else:
+        if draw:
+            print("no --plot: stderr is not a terminal; curves.png will have the curves", file=sys.stderr)
         yield Lines()
 
 

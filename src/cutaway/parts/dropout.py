@@ -72,8 +72,10 @@ def dropout(x: Tensor, p: float, training: bool = True) -> Tensor:
     if not training or p == 0.0:
         return x
     level = level_of(p)
-    if x.device.type != "cpu" or torch.compiler.is_compiling() or level is None:
+    if x.device.type != "cpu" or torch.compiler.is_compiling():
         return F.dropout(x, p)
+    if level is None:
+        return x * torch.empty_like(x).bernoulli_(1.0 - p, generator=_GENERATOR.get()) / (1.0 - p)
     if kernels_for(x) is not None:
         return add_dropped(None, x, level, draw_seed())
     return _ByteDropout.apply(x, level)  # type: ignore[no-untyped-call]

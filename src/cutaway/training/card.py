@@ -13,7 +13,7 @@ from cutaway.errors import CheckpointError
 from cutaway.models.usage import Usage
 from cutaway.training import state
 from cutaway.training.config import ModelChoice
-from cutaway.training.folder import RunFolder
+from cutaway.training.folder import CARD, CURVES, RunFolder
 from cutaway.training.loop import Outcome
 from cutaway.training.prepare import Prepared
 
@@ -28,8 +28,8 @@ _KINDS = {
 def write_card(folder: RunFolder, prepared: Prepared, outcome: Outcome) -> None:
     """Of a run that ended, or was stopped: the card says which."""
     try:
-        drawn = draw_curves(folder.logged(), folder.path / "curves.png")
-        state.write_whole(folder.path / "README.md", card(folder, prepared, outcome, drawn))
+        drawn = draw_curves(folder.logged(), folder.path / CURVES)
+        state.write_whole(folder.path / CARD, card(folder, prepared, outcome, drawn))
     except OSError as error:
         raise CheckpointError(
             f"the model is in {folder.path}, but its card can't be written: {error.strerror or error}; make room, and "
@@ -47,7 +47,9 @@ def card(folder: RunFolder, prepared: Prepared, outcome: Outcome, drawn: bool) -
     }  # fmt: skip
     front = "\n".join(f"{key}: {json.dumps(value)}" for key, value in header.items() if value)
     made = _changed(config.model) if config.model.preset else f"{config.model.start}, trained further"
-    done = {"done": "all steps", "done already": "all steps", "patience": "until nothing better was found"}
+    is_over = outcome.reason in ("done", "done already", "patience")
+    all_steps = progress.step >= (config.schedule.steps or 0)
+    ended = outcome.reason if not is_over else "all steps" if all_steps else "until nothing better was found"
     lines = [
         f"---\n{front}\n---\n\n# {title}\n",
         f"{_KINDS[config.task][0]} of {n_weights:,} parameters ({made}), trained by cutaway {cutaway.__version__} "
@@ -56,7 +58,7 @@ def card(folder: RunFolder, prepared: Prepared, outcome: Outcome, drawn: bool) -
         "## Scores\n",
         _scores(outcome, native.describe(folder.path).usage, config.validation.beams),
         "## Training\n",
-        f"- {progress.step:,} steps ({done.get(outcome.reason, outcome.reason)}), {progress.tokens:,} target tokens, "
+        f"- {progress.step:,} steps ({ended}), {progress.tokens:,} target tokens, "
         f"{progress.time / 60:.1f} minutes on {_machine()}; seed {config.seed}.",
         "- Data, SHA-256: "
         + ", ".join(f"{name} `{digest[:16]}…`" for name, digest in prepared.facts["data"].items())
@@ -65,7 +67,7 @@ def card(folder: RunFolder, prepared: Prepared, outcome: Outcome, drawn: bool) -
         "- `run.toml` has every setting; `metrics.jsonl` every look and every tenth step.\n",
     ]
     if drawn:
-        lines.append("![loss and score against steps](curves.png)\n")
+        lines.append(f"![loss and score against steps]({CURVES})\n")
     lines += [
         "## Licence\n",
         f"Model: {config.card.licence or 'not stated'}. Data: {config.card.data_licence or 'not stated'}.",

@@ -36,7 +36,7 @@ ALL = float("inf")
 FITTING: dict[TaskName, tuple[Fitting, ...]] = {
     "translate": (
         Fitting(25_000, "transformer-tiny", 6_000, 0.3, 2048, 5e-3, 35.0, 4.0, 100.0),  # few steps: Muon leads there
-        Fitting(60_000, "transformer-tiny", 10_000, 0.3, 2048, 4e-3, 35.0, 4.0, 100.0, "adamw", 0.05, 0.1),
+        Fitting(60_000, "transformer-tiny", 10_000, 0.3, 2048, 4e-3, 39.0, 4.0, 100.0, "adamw", 0.05, 0.1),
         Fitting(1_000_000, "transformer-small", 10_000, 0.2, 8192, 2e-3, 80.0, 4.0, 60.0),
         Fitting(ALL, "transformer-base", 32_000, 0.1, 25_000, 7e-4, 1_000.0, 2.0, 40.0),
     ),
@@ -75,14 +75,22 @@ def with_model(config: TrainConfig, n: int, say: Say) -> TrainConfig:
 
 
 def with_steps(
-    config: TrainConfig, n: int, n_tokens: int, say: Say, *, longest: int = 1, workers: int = 2, on_cpu: bool = True
+    config: TrainConfig,
+    n: int,
+    n_tokens: int,
+    say: Say,
+    *,
+    longest: int = 1,
+    workers: int = 2,
+    ranks: int = 1,
+    on_cpu: bool = True,
 ) -> TrainConfig:
     """Batches, rates and lengths, once it is known how many tokens an epoch has, and its longest example."""
     recurrent = is_recurrent(config.model)
     fit, fine = fitting(config.task, n), config.model.start is not None
     tokens = config.batches.tokens or min(fit.tokens, max(256, n_tokens // 8))
     most = CORE_TOKENS if on_cpu and not recurrent else MOST_TOKENS
-    shares = config.batches.shares or shares_of(tokens, workers, max(most, longest))
+    shares = config.batches.shares or ranks * math.ceil(shares_of(tokens, workers, max(most, longest)) / ranks)
     if config.batches.tokens is None:
         tokens = max(tokens, shares * longest)
     steps = config.schedule.steps
@@ -90,7 +98,7 @@ def with_steps(
         epochs = FINE_TUNING_EPOCHS if fine else min(fit.longest, max(fit.least, fit.seen * 1e6 / n_tokens))
         steps = max(100, round(epochs * n_tokens / tokens))
         say(f"schedule.steps = {steps:,}: {steps * tokens / n_tokens:.0f} epochs of {n_tokens:,} tokens")
-    warmup = config.schedule.warmup if config.schedule.warmup is not None else min(400, max(1, steps // 10))
+    warmup = config.schedule.warmup if config.schedule.warmup is not None else min(600, max(1, steps // 10))
     kind = config.optimizer.kind or ("adamw" if fine or recurrent else fit.kind)
     rate = config.optimizer.rate or (FINE_TUNING_RATE if fine else 1e-3 if recurrent else fit.rate)
     decay = config.optimizer.decay
@@ -114,7 +122,7 @@ transformer-tiny is 17 % slower. GPUs, and models that read word after word, wan
 
 
 def shares_of(tokens: int, workers: int, most: int = CORE_TOKENS) -> int:
-    """A power of 2, so that cores and ranks divide it: one for each, of 512 tokens or more and of `most` at most."""
+    """A power of 2, so that cores divide it: one for each worker, of 512 tokens or more and of `most` at most."""
     least = max(2, 2 ** math.ceil(math.log2(tokens / most)))
     return max(least, 2 ** int(math.log2(max(1, min(workers, tokens // 512)))))
 

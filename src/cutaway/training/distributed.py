@@ -83,7 +83,7 @@ class Alone:
         return list(flags)
 
     def whole(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Tensors of which each rank may have a part, put together."""
+        """Tensors of which each rank may have a part, put together: on rank 0, in its ordinary memory."""
         return tensors
 
     def told(self, scores: dict[str, float]) -> dict[str, float]:
@@ -151,7 +151,12 @@ class Together:
         return [bool(flag) for flag in found.tolist()]
 
     def whole(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        return {name: whole(tensor) for name, tensor in tensors.items()}
+        found: dict[str, Tensor] = {}
+        for name, tensor in tensors.items():
+            together = whole(tensor)  # all ranks take part, one tensor after another
+            if self.rank == 0:
+                found[name] = together if together is tensor else together.cpu()
+        return found
 
     def told(self, scores: dict[str, float]) -> dict[str, float]:
         values = torch.tensor(list(scores.values()), dtype=torch.float64, device=self.device)
@@ -170,8 +175,7 @@ def shard(network: Network, objective: nn.Module) -> None:
     from torch.distributed.fsdp import fully_shard
 
     for half in ("encoder", "decoder"):
-        stack = getattr(network, half, None)
-        for block in getattr(stack, "blocks", None) or getattr(stack, "layers", None) or ():
+        for block in getattr(getattr(network, half, None), "blocks", ()):  # recurrent layers run step by step
             fully_shard(block)
     fully_shard(objective)
 
@@ -202,17 +206,20 @@ def fill(network: nn.Module, tensors: dict[str, Tensor]) -> None:
 
 def workers(device: torch.device) -> int:
     """How many compute side by side: the ranks, and on a CPU the cores of each."""
-    ranks = int(os.environ.get("WORLD_SIZE", "1"))
-    return ranks * (torch.get_num_threads() if device.type == "cpu" else 1)
+    return ranks() * (torch.get_num_threads() if device.type == "cpu" else 1)
 
 
 def launched() -> bool:
     """Whether torchrun started this process."""
-    return "TORCHELASTIC_RUN_ID" in os.environ or int(os.environ.get("WORLD_SIZE", "1")) > 1
+    return "TORCHELASTIC_RUN_ID" in os.environ or ranks() > 1
 
 
 def rank() -> int:
     return int(os.environ.get("RANK", "0"))
+
+
+def ranks() -> int:
+    return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def restarts() -> int:

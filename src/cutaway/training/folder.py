@@ -35,6 +35,7 @@ except ImportError:
 
 
 CLAIM = ".claim"
+CARD, CURVES = "README.md", "curves.png"
 
 
 class RunFolder:
@@ -129,8 +130,9 @@ class RunFolder:
     def begin(self, model: Model, run_toml: str) -> None:
         """What does not change: the run, the network's config, the tokenizer."""
         try:
-            for old in (self.path / WEIGHTS, self.path / TARGET, self.metrics):
-                old.unlink(missing_ok=True)
+            old = (self.config, *(self.path / name for name in (WEIGHTS, TARGET, CARD, CURVES)), self.metrics)
+            for path in old:  # run.toml first: whatever is cut short after it is no run
+                path.unlink(missing_ok=True)
             native.write_config(model.network, self.path, model.usage)
             if model.tokenizer is not None:
                 model.tokenizer.save(self.path)

@@ -2,8 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -17,6 +16,7 @@ from cutaway.data.batches import Sampler
 from cutaway.errors import CutawayError
 from cutaway.kernels import kernels
 from cutaway.model import Model
+from cutaway.models.network import Network
 from cutaway.training import distributed, state
 from cutaway.training.compiled import compile_network
 from cutaway.training.config import TrainConfig
@@ -106,8 +106,13 @@ class Loop:
         self.progress = Progress()
         self.device = distributed.device_of(config.machine.device)
         machine.keep_freed_memory()
-        self.network = model.network.to(self.device).train()
-        self.shown = deepcopy(self.network).eval().requires_grad_(False)  # holds the weights that are looked at
+        in_parts = distributed.launched() and config.machine.sharding == "fsdp"
+        self.network = model.network.train()
+        if not in_parts:  # a model that does not fit a device is never whole there, nor looked at there
+            self.network.to(self.device)
+        self.shown: Network | None = None  # on rank 0: holds the weights that are looked at
+        if distributed.rank() == 0:
+            self.shown = deepcopy(self.network).eval().requires_grad_(False)
         compiled = config.machine.compile and compile_network(self.network, self._trial, watch.warn)
         self.parallel = distributed.parallel(
             self.network, task, self.device, self._surroundings, config.machine.sharding, split=not compiled
@@ -130,7 +135,9 @@ class Loop:
     def _surroundings(self) -> torch.autocast:
         wanted = self.config.machine.precision
         enabled = wanted == "bfloat16" or (wanted == "auto" and machine.has_fast_bfloat16(str(self.device)))
-        return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=enabled)
+        # Threads share the cache of weights in bfloat16, and which of them fills it decides the gradients' last bits.
+        alone = self.device.type != "cpu"
+        return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=enabled, cache_enabled=alone)
 
     def _trial(self) -> None:
         """A loss and its gradients, which are forgotten."""
@@ -152,12 +159,10 @@ class Loop:
         reason = "done already" if is_over else "done"
         while self.progress.step < self.steps and not is_over:
             began = time.monotonic()
-            with self._explained():
-                self._step()
+            self._step()
             self.progress.seconds += time.monotonic() - began
             if self.progress.step % self.every == 0 or self.progress.step == self.steps:
-                with self._explained():
-                    self._look()
+                self._look()
                 if self._patience_is_out():
                     reason = "patience"
                     break
@@ -219,22 +224,6 @@ class Loop:
             f"{self.config.optimizer.rate:g}), or raise schedule.warmup (now {self.config.schedule.warmup})"
         )
 
-    @contextmanager
-    def _explained(self) -> Iterator[None]:
-        """Memory that is out is the user's to mend: told in a sentence."""
-        try:
-            yield
-        except (MemoryError, RuntimeError) as error:
-            text = str(error)
-            if not isinstance(error, MemoryError | torch.OutOfMemoryError) and "allocate memory" not in text:
-                raise
-            newest = state.newest(self.folder.training)
-            raise TrainingError(
-                f"memory is out after step {self.progress.step}: lower batches.tokens (now "
-                f"{self.config.batches.tokens}), data.max_tokens (now {self.config.data.max_tokens}), or choose a "
-                "smaller model.preset; " + (f"the state of {newest} is kept" if newest else "no state was saved yet")
-            ) from None
-
     # ----------------------------------------------------------------------------------------------- averages
 
     def _average(self, step: int) -> None:
@@ -260,6 +249,15 @@ class Loop:
             return []
         ranked = sorted(looks, key=lambda look: (rank(self.metric, look["scores"]), look["step"]), reverse=True)
         return sorted(look["step"] for look in (looks[-count:] if of == "last" else ranked[:count]))
+
+    def _steps_that_are_there(self) -> list[int]:
+        """Rank 0 knows. Not all are if more were asked for later, or if somebody took them away."""
+        steps = self._averaged_steps()
+        there = self.parallel.told({str(step): float(self.snapshots.path(step).is_file()) for step in steps})
+        gone = [step for step in steps if not there[str(step)]]
+        if gone:
+            self.watch.warn(f"the weights of step {', '.join(map(str, gone))} were not kept: the average is without")
+        return [step for step in steps if step not in gone]
 
     # -------------------------------------------------------------------------------------------------- looks
 
@@ -291,6 +289,7 @@ class Loop:
         """Of the judged weights; under torchrun rank 0 looks and tells the others."""
         scores = dict.fromkeys(self.task.metrics, 0.0)
         if self.parallel.rank == 0:
+            assert self.shown is not None
             distributed.fill(self.shown, weights)
             scores |= self.task.validate(Model(self.shown, self.model.tokenizer, self.model.usage, self.model.name))
         return self.parallel.told(scores)
@@ -346,7 +345,7 @@ class Loop:
 
     def _finish(self, reason: str) -> Outcome:
         """The average that was asked for, or the best single weights if these are better."""
-        steps = self._averaged_steps()
+        steps = self._steps_that_are_there()
         scores = self.progress.scores(self.progress.best) if self.progress.best is not None else {}
         averaged: tuple[int, ...] = ()
         if len(steps) > 1:

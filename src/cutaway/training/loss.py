@@ -92,7 +92,7 @@ class _VocabularyLoss(torch.autograd.Function):
                 if d_bias is not None:
                     d_bias += grad.sum(0)
                 grad = grad.to(dtype)
-                d_hidden[rows] = grad @ table
+                d_hidden[rows] = (grad @ table).to(hidden.dtype)
                 if dtype == exact:
                     d_weight.addmm_(grad.T, h)
                 else:

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from cutaway import schema
+from cutaway import machine, schema
 from cutaway.data.batches import check_fits
 from cutaway.data.clean import Dropped
 from cutaway.data.encoded import Encode, Encoded
@@ -15,7 +15,7 @@ from cutaway.errors import ConfigError, InputError
 from cutaway.loading import load, locate
 from cutaway.model import Model
 from cutaway.models.build import build
-from cutaway.models.config import Classifier
+from cutaway.models.config import Classifier, RecurrentConfig
 from cutaway.models.network import Network
 from cutaway.models.usage import Usage
 from cutaway.text.files import load_tokenizer
@@ -57,10 +57,21 @@ def prepare(config: TrainConfig, watch: Watch, kept: Model | None = None) -> Pre
         choices.network_config(config.task, model, (1000, 1000), 2 if config.task == "classify" else 0)
     prepared = prepare_it(config, watch, kept)
     check_fits(prepared.task.lengths, prepared.config.batches.share_tokens)
+    _check_precision(prepared)
     digests = prepared.facts["data"]
     if digests["train"] == digests.get("valid"):
         watch.warn("it is judged by what it learns from: the scores say what it knows by heart, not how good it is")
     return prepared
+
+
+def _check_precision(prepared: Prepared) -> None:
+    config, device = prepared.model.config, distributed.device_of(prepared.config.machine.device)
+    is_lstm = isinstance(config, RecurrentConfig) and config.decoder.cell == "lstm"
+    asked = prepared.config.machine.precision == "bfloat16"
+    if is_lstm and asked and device.type == "cpu" and not machine.has_fast_bfloat16("cpu"):
+        raise ConfigError(
+            "machine.precision is bfloat16, in which torch has no LSTM on this processor; choose auto or float32"
+        )
 
 
 def _facts(config: TrainConfig, digests: dict[str, str], n: int, text: str) -> dict[str, Any]:
@@ -85,6 +96,7 @@ def _translation(config: TrainConfig, watch: Watch, kept: Model | None) -> Prepa
     n = len(train.sides["target"])
     held_out = f", {len(valid.sides['target']):,} held out to judge by" if corpus.holds_out else ""
     watch.say(f"{n:,} pairs to learn from{held_out}: {_told(train)}")
+    _tell_left_out(valid, "target", watch)
     _check_some(train, valid, "target")
     texts = [(source, target) for source, target in valid.report["shown"]]
     lengths = Pairs(train.sides["source"], train.sides["target"]).lengths
@@ -216,6 +228,7 @@ def _classification(config: TrainConfig, watch: Watch, kept: Model | None) -> Pr
         f"{n:,} texts of {len(labels)} classes to learn from, of each the first {most} tokens (data.max_tokens): "
         f"{_told(train)}"
     )
+    _tell_left_out(valid, "source", watch)
     config = _with_steps(config, n_texts or n, train.sides["source"].lengths, watch)
     special = tokenizer.special
     task = Classification(
@@ -245,7 +258,7 @@ def _with_steps(config: TrainConfig, n: int, lengths: Tensor, watch: Watch, long
     return choices.with_steps(
         config, n, int(lengths.sum()), watch.say,
         longest=int(lengths.max()) if longest is None else longest,
-        workers=distributed.workers(device), on_cpu=device.type == "cpu",
+        workers=distributed.workers(device), ranks=distributed.ranks(), on_cpu=device.type == "cpu",
     )  # fmt: skip
 
 
@@ -284,6 +297,12 @@ def _told(found: Encoded) -> str:
     if found.report["tokens"]:
         text += f"; left out {found.report['tokens']:,} of more than data.max_tokens tokens"
     return text
+
+
+def _tell_left_out(valid: Encoded, side: str, watch: Watch) -> None:
+    """What is not judged by, though it was given to be."""
+    if valid.report["dropped"] or valid.report["tokens"]:
+        watch.say(f"{len(valid.sides[side]):,} to judge by: {_told(valid)}")
 
 
 def _check_some(train: Encoded, valid: Encoded, side: str) -> None:

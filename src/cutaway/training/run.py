@@ -1,9 +1,11 @@
 """`train` begins a run in a new folder, `resume` goes on with one: the two calls of training."""
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from cutaway import schema
 from cutaway.checkpoints import native
@@ -17,7 +19,7 @@ from cutaway.training import distributed, state
 from cutaway.training.card import write_card
 from cutaway.training.config import FIXED, UNCHANGING, TrainConfig
 from cutaway.training.folder import RunFolder
-from cutaway.training.loop import Loop, Outcome
+from cutaway.training.loop import Loop, Outcome, TrainingError
 from cutaway.training.prepare import Prepared, prepare
 from cutaway.training.record import Recorder
 from cutaway.training.toml import read_config, write_config
@@ -46,15 +48,35 @@ def train(
     _join(config)
     prepared: Prepared | None = None
     with ExitStack() as stack:
+        stack.enter_context(_memory_explained(folder, config))
         if distributed.rank() == 0 and not _is_restart(folder, config):
             folder.check_free(force)
             prepared = prepare(config, watch)
+            distributed.check_shares(prepared.config.batches.shares or 0, distributed.ranks())
             stack.enter_context(folder.claimed(anew=True))
             folder.check_still_free(force)
             folder.clear()
             folder.begin(prepared.model, write_config(prepared.config, _HEAD))
         distributed.wait()
         return resume(out, watch=watch, stop=stop) if prepared is None else _run(folder, prepared, watch, stop)
+
+
+@contextmanager
+def _memory_explained(folder: RunFolder, config: TrainConfig) -> Iterator[None]:
+    """Memory that is out is the user's to mend: told in a sentence."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError | torch.OutOfMemoryError) and "allocate memory" not in str(error):
+            raise
+        if folder.config.is_file():
+            config = read_config(folder.config)  # with what was chosen
+        newest = state.newest(folder.training)
+        raise TrainingError(
+            f"memory is out: lower batches.tokens (now {config.batches.tokens or 'open'}), data.max_tokens (now "
+            f"{config.data.max_tokens}), or choose a smaller model.preset; "
+            + (f"the state of {newest} is kept" if newest else "no state was saved yet")
+        ) from None
 
 
 def _join(config: TrainConfig) -> None:
@@ -84,6 +106,11 @@ def resume(out: str | Path, *, watch: Watch | None = None, force: bool = False, 
         raise CheckpointError(f"{folder.path} holds no run: it has no run.toml; begin one with cutaway train")
     config = read_config(folder.config)
     _join(config)
+    with _memory_explained(folder, config):
+        return _go_on(folder, config, watch, force, stop)
+
+
+def _go_on(folder: RunFolder, config: TrainConfig, watch: Watch, force: bool, stop: Stop) -> Outcome:
     kept: Model | None = None
     if config.model.start is None or state.newest(folder.training) is not None:
         described = native.describe(folder.path)

@@ -110,7 +110,7 @@ class Translation(Task):
         batches = batches_of(self.valid.lengths, max(2048, int(self.valid.lengths.max())), seed=0)
         losses = list(side_by_side(loss, batches))
         scores = {"loss": sum(loss.nll for loss in losses) / sum(loss.n for loss in losses)}
-        for name, score in self.scored(model).items():
+        for name, score in self.scored(model, length_penalty=1.0).items():  # which is tuned in the end only
             scores[name] = score.value
             self._signatures[name] = score.signature
         return scores
