@@ -154,9 +154,8 @@ def ddp_bytes(model: str, ranks: int) -> int:
 
 
 def fsdp_held(model: str, ranks: int) -> int:
-    """A part of each weight and of what belongs to it; the copy that is judged is whole."""
-    parameters = counted(model).parameters
-    return (WEIGHTS + GRADIENTS + MOMENTS + EMA) * parameters // ranks + SHOWN * parameters
+    """A part of each weight and of what belongs to it."""
+    return (WEIGHTS + GRADIENTS + MOMENTS + EMA) * counted(model).parameters // ranks
 
 
 def fsdp_bytes(model: str, ranks: int) -> int:
@@ -167,8 +166,8 @@ def fsdp_bytes(model: str, ranks: int) -> int:
 
 
 def fsdp_saving_bytes(model: str, ranks: int) -> int:
-    """While a state is saved: weights, averages and moments are put together on every rank."""
-    return fsdp_held(model, ranks) + (WEIGHTS + EMA + MOMENTS) * counted(model).parameters
+    """While a state is saved: one tensor after another is whole, the table of words at most."""
+    return fsdp_held(model, ranks) + WEIGHTS * counted(model).by_part["embedding"]
 
 
 def rate(model: str, device: Device, utilisation: float) -> float:
@@ -280,7 +279,7 @@ def memory_table() -> str:
         each("gradients, float32", GRADIENTS, "a part¹"),
         each("Adam's two moments, float32", MOMENTS, "a part"),
         each("moving average, if `averaging.ema` is set", EMA, "a part"),
-        each("the copy that is judged at each look", SHOWN, "whole"),
+        each("the copy that is judged at each look, on rank 0", SHOWN, "in the host's memory"),
         each("DDP's buckets, in which gradients travel", BUCKETS, "none"),
         [
             "bfloat16 copies of the matrices, kept by autocast for a step",
@@ -537,11 +536,12 @@ loss also has the table in bfloat16 and its gradient in float32, 6 · D · words
 
 {totals_table()}
 
-While fsdp takes a step, the table of words and about two blocks are whole on each rank. While it saves a state,
-weights, average and moments are put together on *every* rank, so with large models that moment decides what fits:
-{WEIGHTS + EMA + MOMENTS} + {SHOWN} bytes a weight however many ranks there are, beside ddp's {always}. So fsdp as it
-is here makes room for activations more than for larger models. In ddp, {always + HALVES} bytes a weight mean that a
-device with {MEMORIES[0] / 1e9:.0f} GB holds models of up to {limit(MEMORIES[0])} billion weights, one with
+While fsdp takes a step, the table of words and about two blocks are whole on each rank. Looks and states need the
+whole model, but not on a device: one tensor after another is put together and goes to the ordinary memory of rank 0's
+host, which needs {WEIGHTS + EMA + MOMENTS} + {SHOWN} bytes a weight for it; each process builds the model there, too,
+before it gives it to its device part by part. There rank 0 looks at it, on the processor, which takes its time: look
+seldom (`validation.every`, `validation.limit`). In ddp, {always + HALVES} bytes a weight mean that a device with
+{MEMORIES[0] / 1e9:.0f} GB holds models of up to {limit(MEMORIES[0])} billion weights, one with
 {MEMORIES[1] / 1e9:.0f} GB up to {limit(MEMORIES[1])}, before any activation.
 
 ## Speed, time and cost

@@ -1,6 +1,7 @@
 """The other tasks of the one loop, and what a translator's data can be made of: pieces cut anew, joined pairs, two
 vocabularies. Each is learnt, not only run."""
 
+import json
 import random
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 import torch
 
 import cutaway
+from cutaway.cli import evaluate as cli
 from cutaway.data.clean import Dropped, clean, joined
 from cutaway.data.encoded import Texts
 from cutaway.data.pairs import Pair, read_pairs
@@ -238,6 +240,34 @@ def test_scores_by_length() -> None:
     assert [(str(b), b.n, b.words) for b in buckets] == [("1–9", 1, 3.0), ("10–19", 2, 15.0), ("100+", 1, 120.0)]
     assert buckets[0].bleu == pytest.approx(100.0)
     assert 0 < buckets[1].bleu < 100
+
+
+def test_compared_and_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two models on neighbours joined: scores of each, their signatures, by length, and a picture."""
+    data = toy.corpus(tmp_path / "data", 60)
+    names = [str(tmp_path / name) for name in ("one", "two")]
+    for name, steps in zip(names, (2, 4), strict=True):
+        train(toy.config(data, f"schedule.steps={steps}"), name)
+    sources, references = cli.texts_of([str(data.source)], [str(data.target)], [], (), 3)
+    assert len(sources) == 60 + 30 + 20
+    cli.compare(names, sources, references, 1, tmp_path / "curve.png", None, None, as_json=False)
+    shown = capsys.readouterr().out
+    for words in (
+        "bleu: nrefs:1|",
+        "chrf: nrefs:1|",
+        f"BLEU of {names[0]}",
+        f"BLEU of {names[1]} against words",
+        "1–9",
+    ):
+        assert words in shown.replace("\n", " "), words
+    assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
+    cli.compare(names, sources, references, 1, None, None, None, as_json=True)
+    facts = json.loads(capsys.readouterr().out)
+    assert list(facts) == names
+    assert [row["n"] for row in facts[names[0]]["by_length"]] == [row["n"] for row in facts[names[1]]["by_length"]]
+    assert all(each["seconds_an_epoch"] > 0 for each in facts.values())
+    cli.run(names[0], sources, references, 1, None, None, None, None, as_json=False)
+    assert "chrF" in capsys.readouterr().out
 
 
 def test_trained_further_with_another_dropout(tmp_path: Path) -> None:
