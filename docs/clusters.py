@@ -475,6 +475,10 @@ room to grow.
 
 What a share drops out is decided by seed, step and share, so the number of ranks changes nothing but rounding.
 
+**Data.** Rank 0 reads the corpus as a stream and writes its ids into mapped files (`CUTAWAY_CACHE`, a folder that all
+machines see; if they do not, each encodes for itself); every rank maps them and reads only the rows of its shares.
+`cutaway.data.pairs.read_pairs(spec, rank=r, ranks=R)` cuts a data set into parts for loops of your own.
+
 **ddp or fsdp.** With `ddp` each rank has the whole model and the gradients are averaged once a step. With `fsdp`
 (FSDP2) each has a part of every weight, gradient and moment, and a block's weights are gathered when it runs: less
 memory, more traffic. Take `ddp` if the model fits. Base and big fit on every device below, of which the smallest have
