@@ -49,6 +49,25 @@ def test_sentences_end_as_they_should(model: Model) -> None:
         assert len(written) < 3 * len(text)
 
 
+def test_names_that_it_has_never_seen_are_copied(model: Model) -> None:
+    names = ["Zorblatt", "Kowalczyk", "Anneliese", "Brindlewood", "Okonkwo", "Thibodeaux", "Xanthippe", "Quillfeather"]
+    written = model.translate([f"My name is {name}." for name in names])
+    assert sum(name in text for name, text in zip(names, written, strict=True)) >= 6, written
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("I have 42 books.", "J'ai 42 livres."),
+        ("I don’t know.", "Je ne sais pas."),  # a text processor's apostrophe
+        ("i love you", "je t'aime"),
+        ("My dog is sick! Where do you live?", "Mon chien est malade\u00a0! Où vis-tu\u00a0?"),
+    ],
+)
+def test_texts_that_are_not_as_in_books(model: Model, text: str, expected: str) -> None:
+    assert model.translate(text) == expected
+
+
 def test_its_attention_can_be_looked_at(model: Model) -> None:
     assert next(model.network.parameters()).dtype == torch.float32
     done = commands.run(["translate", "The cat is black.", "--attention"])

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from cutaway import schema
 from cutaway.checkpoints import native
 from cutaway.data.hub import PREFIX
 from cutaway.errors import CheckpointError, ConfigError, InputError
+from cutaway.kernels import kernels
 from cutaway.loading import load
 from cutaway.model import Model
 from cutaway.models.build import build
@@ -51,7 +53,8 @@ def train(
         stack.enter_context(_memory_explained(folder, config))
         if distributed.rank() == 0 and not _is_restart(folder, config):
             folder.check_free(force)
-            prepared = prepare(config, watch)
+            with _kernels_meanwhile():
+                prepared = prepare(config, watch)
             distributed.check_shares(prepared.config.batches.shares or 0, distributed.ranks())
             stack.enter_context(folder.claimed(anew=True))
             folder.check_still_free(force)
@@ -77,6 +80,17 @@ def _memory_explained(folder: RunFolder, config: TrainConfig) -> Iterator[None]:
             f"{config.data.max_tokens}), or choose a smaller model.preset; "
             + (f"the state of {newest} is kept" if newest else "no state was saved yet")
         ) from None
+
+
+@contextmanager
+def _kernels_meanwhile() -> Iterator[None]:
+    """The first run on a machine compiles the kernels, some seconds' work: while the data is read."""
+    building = Thread(target=kernels)
+    building.start()
+    try:
+        yield
+    finally:
+        building.join()
 
 
 def _join(config: TrainConfig) -> None:
@@ -117,7 +131,8 @@ def _go_on(folder: RunFolder, config: TrainConfig, watch: Watch, force: bool, st
         network, tokenizer = build(described.config, config.seed), load_tokenizer(folder.path)
         kept = Model(network, tokenizer, described.usage, folder.path.name, folder=folder.path)
     _check_files(folder, config)
-    prepared = prepare(config, watch, kept)  # without a state, a run that goes on from a model begins with it again
+    with _kernels_meanwhile():
+        prepared = prepare(config, watch, kept)  # without a state, a run that goes on from a model begins with it again
     _check_unchanged(folder, prepared, force)
     with folder.claimed() if distributed.rank() == 0 else nullcontext():
         return _run(folder, prepared, watch, stop)
