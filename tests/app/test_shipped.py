@@ -61,7 +61,7 @@ def test_names_that_it_has_never_seen_are_copied(model: Model) -> None:
         ("I have 42 books.", "J'ai 42 livres."),
         ("I don’t know.", "Je ne sais pas."),  # a text processor's apostrophe
         ("i love you", "je t'aime"),
-        ("My dog is sick! Where do you live?", "Mon chien est malade\u00a0! Où vis-tu\u00a0?"),
+        ("My dog is sick! Where do you live?", "Mon chien est malade\u00a0! Où vivez-vous\u00a0?"),
     ],
 )
 def test_texts_that_are_not_as_in_books(model: Model, text: str, expected: str) -> None:
