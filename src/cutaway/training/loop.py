@@ -136,8 +136,8 @@ class Loop:
         wanted = self.config.machine.precision
         enabled = wanted == "bfloat16" or (wanted == "auto" and machine.has_fast_bfloat16(str(self.device)))
         # Threads share the cache of weights in bfloat16, and which of them fills it decides the gradients' last bits.
-        alone = self.device.type != "cpu"
-        return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=enabled, cache_enabled=alone)
+        cached = self.device.type != "cpu"
+        return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=enabled, cache_enabled=cached)
 
     def _trial(self) -> None:
         """A loss and its gradients, which are forgotten."""
@@ -252,7 +252,8 @@ class Loop:
 
     def _steps_that_are_there(self) -> list[int]:
         """Rank 0 knows. Not all are if more were asked for later, or if somebody took them away."""
-        steps = self._averaged_steps()
+        if not (steps := self._averaged_steps()):
+            return []
         there = self.parallel.told({str(step): float(self.snapshots.path(step).is_file()) for step in steps})
         gone = [step for step in steps if not there[str(step)]]
         if gone:
