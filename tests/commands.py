@@ -23,6 +23,7 @@ import torch._dynamo  # optimisers ask for it when they are made
 import cutaway.cli.train
 import cutaway.training.run  # noqa: F401
 from cutaway.cli.main import main
+from cutaway.training.watch import Watch
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,7 @@ class _Asked:
     folder: Path
     environment: Mapping[str, str]
     file_limit: int | None
+    dies_after: int | None
 
 
 class Command:
@@ -53,13 +55,15 @@ class Command:
         environment: Mapping[str, str] | None = None,
         stdin: str = "",
         file_limit: int | None = None,
+        dies_after: int | None = None,
     ) -> None:
-        """`folder` is where it runs; `environment` is added to ours; no file may grow beyond `file_limit` bytes."""
+        """`folder` is where it runs; `environment` is added to ours; no file may grow beyond `file_limit` bytes; a
+        training is killed as soon as it has saved the step `dies_after`."""
         self.log = log
         log.with_suffix(".in").write_text(stdin, encoding="utf-8")
         context = mp.get_context("forkserver")
         context.set_forkserver_preload(["tests.commands"])
-        asked = _Asked(words, log, folder or Path.cwd(), dict(environment or {}), file_limit)
+        asked = _Asked(words, log, folder or Path.cwd(), dict(environment or {}), file_limit, dies_after)
         self.process: BaseProcess = context.Process(target=_run, args=(asked,))
         self.process.start()
 
@@ -107,8 +111,18 @@ def _run(asked: _Asked) -> None:
         import resource
 
         resource.setrlimit(resource.RLIMIT_FSIZE, (asked.file_limit, asked.file_limit))
+    if asked.dies_after is not None:
+        Watch.saved = _deadly(asked.dies_after)  # type: ignore[method-assign]
     sys.argv = ["cutaway", *asked.words]
     main()
+
+
+def _deadly(last: int) -> Callable[[Watch, int], None]:
+    def saved(_: Watch, step: int) -> None:
+        if step >= last:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return saved
 
 
 def run(words: Sequence[str], log: Path | None = None, **options: object) -> Done:

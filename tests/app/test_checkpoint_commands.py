@@ -25,6 +25,7 @@ from cutaway.loading import load
 from cutaway.model import Model
 from cutaway.models.usage import Usage
 from cutaway.text.train import train_tokenizer
+from tests import commands
 from tests.app.hub_server import serving
 from tests.families import FAMILIES, shrunk
 
@@ -366,11 +367,8 @@ def test_mistakes(arguments: list[str], message: str, run: Callable[..., Done], 
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def person(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "cutaway", *map(str, arguments)],
-        capture_output=True, encoding="utf-8", timeout=120, env=os.environ | {"HF_HUB_OFFLINE": "0"} | environment,
-    )  # fmt: skip
+def person(*arguments: object, **environment: str) -> commands.Done:
+    return commands.run([*map(str, arguments)], environment={"HF_HUB_OFFLINE": "0"} | environment)
 
 
 def test_from_the_hub(gpt2: Path, tmp_path: Path) -> None:
@@ -384,28 +382,28 @@ def test_from_the_hub(gpt2: Path, tmp_path: Path) -> None:
     with serving({"owner/tiny": files | evil, "owner/old": pickled}) as hub:
         online = cache | {"HF_ENDPOINT": hub.endpoint}
         got = person("get", "owner/tiny", **online)
-        assert got.returncode == 0, got.stderr
-        folder, what = got.stdout.splitlines()
+        assert got.code == 0, got.err
+        folder, what = got.out.splitlines()
         assert {path.name for path in Path(folder).iterdir()} == set(files)
         assert what.startswith("GPT-2 (GPT2LMHeadModel), decoder-only, ")
-        assert got.stderr == ""
+        assert got.err == ""
         assert not any(path.endswith((".bin", ".py")) for path in hub.asked)
         refused = person("get", "owner/old", **online)
-        assert refused.returncode == 2
-        assert "cutaway convert --from-pickle owner/old NEW-FOLDER" in refused.stderr
+        assert refused.code == 2
+        assert "cutaway convert --from-pickle owner/old NEW-FOLDER" in refused.err
         converted = person("convert", "--from-pickle", "owner/old", tmp_path / "new", **online)
-        assert converted.returncode == 0, converted.stderr
+        assert converted.code == 0, converted.err
         assert set(load_file(tmp_path / "new" / "model.safetensors")) == set(weights)
         absent = person("get", "owner/absent", **online)
-        assert (absent.returncode, len(absent.stderr.splitlines())) == (2, 1)
+        assert (absent.code, len(absent.err.splitlines())) == (2, 1)
     gone = cache | {"HF_ENDPOINT": "http://127.0.0.1:9"}
     info = person("info", "owner/tiny", "--json", **gone)
-    assert json.loads(info.stdout)["family"] == "GPT-2"
-    assert info.stderr.endswith("; using the copy of owner/tiny in the cache\n")
-    assert len(info.stderr.splitlines()) == 1
+    assert json.loads(info.out)["family"] == "GPT-2"
+    assert info.err.endswith("; using the copy of owner/tiny in the cache\n")
+    assert len(info.err.splitlines()) == 1
     lost = person("get", "owner/absent", **gone)
-    assert (lost.returncode, len(lost.stderr.splitlines())) == (2, 1)
-    assert "the hub can't be reached" in lost.stderr
+    assert (lost.code, len(lost.err.splitlines())) == (2, 1)
+    assert "the hub can't be reached" in lost.err
 
 
 @pytest.mark.parametrize("command", ["get", "info", "convert"])

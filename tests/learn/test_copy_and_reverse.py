@@ -116,13 +116,17 @@ def accuracy(network: Network, sequences_BT: Tensor, task: str) -> float:
 
 
 def train(network: Network, task: str, steps: int, rate: float) -> None:
+    """Up to so many steps: it ends when it is all but sure of the batch it would learn from next."""
     generator = torch.Generator().manual_seed(1)
     optimizer = torch.optim.AdamW(network.parameters(), lr=rate, betas=(0.9, 0.98), weight_decay=0.0)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, rate, total_steps=steps, pct_start=0.1)
     network.train()
     for _ in range(steps):
         optimizer.zero_grad()
-        loss(network, draw(64, generator, test=False), task).backward()
+        error = loss(network, draw(64, generator, test=False), task)
+        if error < 0.01:
+            break
+        error.backward()
         torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
         optimizer.step()
         schedule.step()

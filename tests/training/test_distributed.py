@@ -8,6 +8,7 @@ import json
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -54,25 +55,20 @@ def command(corpus: Path, out: Path, *more: str) -> list[str]:
     ]  # fmt: skip
 
 
-def launch(n: int, *more: str, module: str = "cutaway") -> list[str]:
-    ranks = f"--nproc-per-node={n}"
-    return [sys.executable, "-m", "torch.distributed.run", "--standalone", ranks, *more, "-m", module]
-
-
 def environment(corpus: Path) -> dict[str, str]:
     return {"CUTAWAY_CACHE": str(corpus / "cache"), "OMP_NUM_THREADS": "1"}
 
 
-def start(corpus: Path, words: list[str]) -> "subprocess.Popen[str]":
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    return subprocess.Popen(words, env=os.environ | environment(corpus), text=True, start_new_session=True, **pipes)
-
-
-def run(corpus: Path, words: list[str]) -> str:
-    process = start(corpus, words)
-    _, told = process.communicate(timeout=180)
-    assert process.returncode == 0, told
-    return told
+def together(corpus: Path, words: list[str], n: int, *, dies_after: int | None = None) -> list[commands.Done]:
+    """`n` ranks, told who they are as torchrun tells them."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    ranks = []
+    for rank in range(n):
+        place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": n, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+        told = environment(corpus) | {name: str(value) for name, value in place.items()}
+        ranks.append(commands.Command(words, corpus / f"log{rank}", environment=told, dies_after=dies_after))
+    return [rank.wait(180) for rank in ranks]
 
 
 def wait_for(out: Path, step: int, process: "subprocess.Popen[str]") -> None:
@@ -114,20 +110,25 @@ def reference(corpus: Path) -> Path:
 def test_two_ranks_learn_what_one_process_learns(corpus: Path, reference: Path, sharding: str) -> None:
     """Killed twice, each time continued by the other number of ranks; first and last look: two ranks."""
     out = corpus / sharding
-    dying = "tests.training.dying"
     settings = (f"machine.sharding={sharding}", "saving.keep=20")
-    start(corpus, [*launch(2, module=dying), "5", *command(corpus, out, *settings)]).communicate(timeout=180)
+    together(corpus, command(corpus, out, *settings), 2, dies_after=5)
     assert list(losses(out)) == [4]
-    start(corpus, [sys.executable, "-m", dying, "9", "resume", str(out)]).communicate(timeout=180)
+    together(corpus, ["resume", str(out)], 1, dies_after=9)
     assert list(losses(out)) == [4, 8]
-    run(corpus, [*launch(2), "resume", str(out)])
+    for done in together(corpus, ["resume", str(out)], 2):
+        assert done.code == 0, done.err
     assert_alike(out, reference)
 
 
 def test_a_lost_rank_comes_back(corpus: Path, reference: Path) -> None:
     """torchrun starts both ranks again, and they go on from the last state."""
     out = corpus / "lost"
-    process = start(corpus, [*launch(2, "--max-restarts=1"), *command(corpus, out)])
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=1"]
+    process = subprocess.Popen(
+        [*launch, "-m", "cutaway", *command(corpus, out)],
+        env=os.environ | environment(corpus), text=True, start_new_session=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
     wait_for(out, 3, process)
     ranks = subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, text=True, check=True).stdout.split()
     assert len(ranks) == 2
