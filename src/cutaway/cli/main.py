@@ -99,6 +99,44 @@ def quiz(
     quiz.run(number, answers, json)
 
 
+@app.command(rich_help_panel="Learn")
+def see(
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="What the model reads; an image for one that sees.")],
+    model: TranslatorOption = SHIPPED_TRANSLATOR,
+    target: Annotated[str | None, typer.Option(help="What it shall have written; by default it writes itself.")] = None,
+    kind: Annotated[
+        Literal["encoder", "decoder", "cross"] | None, typer.Option(help="Whose attention: cross, if it has one.")
+    ] = None,
+    layer: Annotated[int | None, typer.Option(min=0, help="From 0; by default where attention is sharpest.")] = None,
+    head: Annotated[int | None, typer.Option(min=0, help="One head, from 0, larger; by default all.")] = None,
+    explain: Annotated[
+        str | None, typer.Option(metavar="QUERY,KEY", help="The sums behind one weight; tokens or their numbers.")
+    ] = None,
+    html: Annotated[Path | None, typer.Option(help="Write all values as one page that opens from disk.")] = None,
+    png: Annotated[Path | None, typer.Option(help="Write the drawing as a picture.")] = None,
+    json: Json = False,
+) -> None:
+    """What a model looks at: its attention heads drawn, the strongest links, and the sums behind any weight."""
+    from cutaway.cli import see
+
+    see.run(text, model, target, kind, layer, head, explain, html, png, json)
+
+
+@app.command(rich_help_panel="Learn")
+def studio(
+    models: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[MODEL]...", help="Folders or hub names; by default the translator in cutaway."),
+    ] = None,
+    port: Annotated[int | None, typer.Option(min=0, max=65535, help="By default the first free one from 8300.")] = None,
+    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page.")] = True,
+) -> None:
+    """A page on this machine that shows models at work: every value, every head, every word; change them and see."""
+    from cutaway.cli import studio
+
+    studio.run(models or [SHIPPED_TRANSLATOR], port, browser=browser)
+
+
 @app.command(rich_help_panel="Models")
 def models(
     names: Annotated[list[str] | None, typer.Argument(help="Presets to show; all by default.")] = None,

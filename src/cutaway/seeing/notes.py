@@ -83,6 +83,52 @@ def example(number: int) -> Worked:
     return _work(records[number])
 
 
+LARGEST, DECIMALS, WIDEST = 10.0, 4, 1024
+"""Of numbers in place of the notes' own: larger or finer ones make sums that can't be written out in a line."""
+
+
+def reworked(number: int, inputs: Mapping[str, Any]) -> Worked:
+    """An example with other numbers in its `inputs`; what the notes print of it is then left out."""
+    example(number)
+    record = next(record for record in data()["examples"] if record["number"] == number)
+    given = _like(record["inputs"], inputs, "inputs")
+    if given == record["inputs"]:
+        return _work(record)
+    try:
+        return _work({**record, "inputs": given, "printings": [], "reason": None, "remark": None})
+    except (AssertionError, OverflowError):
+        raise InputError(f"these numbers of example {number} don't give sums that can be written out") from None
+
+
+def _like(old: Any, new: Any, where: str) -> Any:
+    """`new`, if it differs from `old` in its numbers only."""
+    if isinstance(old, dict):
+        if not isinstance(new, Mapping) or set(new) != set(old):
+            raise InputError(f"{where} has the keys {', '.join(old)}; give the same")
+        return {key: _like(value, new[key], f"{where}.{key}") for key, value in old.items()}
+    if isinstance(old, list):
+        if not isinstance(new, list) or len(new) != len(old):
+            raise InputError(f"{where} has {len(old)} numbers; give as many")
+        return [_like(a, b, f"{where}.{i}") for i, (a, b) in enumerate(zip(old, new, strict=True))]
+    if isinstance(old, bool | str) or old is None:
+        if type(new) is not type(old) or (isinstance(old, str) and new != old):
+            raise InputError(f"{where} is {old!r}; leave it")
+        return new
+    if isinstance(new, bool) or not isinstance(new, int | float) or not math.isfinite(new):
+        raise InputError(f"{where} is {str(new)[:40]!r}; give a number")
+    if where.count(".") > 1:  # of a vector
+        if abs(new) > LARGEST:
+            raise InputError(f"{where} is {new}; give at most {LARGEST:g}")
+        return round(new, DECIMALS)
+    if isinstance(old, float):
+        if not 0 < new <= 1:
+            raise InputError(f"{where} is {new}; give a number above 0, up to 1")
+        return new
+    if new != int(new) or not 0 <= new <= WIDEST:
+        raise InputError(f"{where} is {new}; give a whole number from 0 to {WIDEST}")
+    return int(new)
+
+
 def _work(record: Mapping[str, Any]) -> Worked:
     computed = {step.name: step for step in COMPUTE[record["compute"]](record["inputs"])}
     printings = [Printing(**printing) for printing in record["printings"]]

@@ -1,7 +1,10 @@
 """A trace: every named value of one run of a network."""
 
+import inspect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -9,22 +12,57 @@ from torch import Tensor, nn
 from cutaway.checks import named
 from cutaway.errors import InputError, UnknownNameError, unknown
 from cutaway.parts.tap import Listener, Tap, listening, matching
+from cutaway.seeing.words import Words
+
+if TYPE_CHECKING:
+    from cutaway.model import Model
+    from cutaway.models.config import Config
+    from cutaway.seeing.explain.explanation import Explanation
+    from cutaway.seeing.steps import Search
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a value is, besides its numbers: one letter an axis ("BHTS"; `cutaway.parts` has the legend), and how it is
+    computed. `last_first`: by a layer that reads the text from its end."""
+
+    axes: str
+    formula: str
+    last_first: bool = False
+
+    @classmethod
+    def of(cls, tap: Tap) -> "Facts":
+        return cls(tap.axes, tap.formula, tap.last_first)
+
+
+@dataclass
+class Run:
+    """What was run: the weights and the config of the network (None: a part of one), and what it was given, by name."""
+
+    weights: Mapping[str, Tensor] = field(default_factory=dict)
+    config: "Config | None" = None
+    inputs: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Trace(Mapping[str, Tensor]):
     """name -> value, with its axes and its formula; `output` is what the network returned.
 
-    >>> trace = cutaway.trace(network, tokens, keep="*.weights")
+    >>> trace = model.trace("The cat sat.", keep="*.weights")
     >>> trace["decoder.blocks.0.self_attention.weights"]          # [batch, head, query, key]
 
     A value computed several times (a recurrent layer, step by step) is laid side by side along its time axis, in the
-    order of the text: also that of a layer which reads it backwards.
+    order of the text: also that of a layer which reads it backwards. `words` are the tokens on the axes, `search` how
+    `model` came to what it wrote; all three are empty in the trace of a bare network.
     """
 
-    def __init__(self, taps: Mapping[str, Tap]) -> None:
-        self._taps = dict(taps)
+    def __init__(self, facts: Mapping[str, Facts], run: Run | None = None) -> None:
+        self._facts = dict(facts)
         self._values: dict[str, list[Tensor]] = {}
+        self.run = run or Run()
         self.output: Tensor | None = None
+        self.words = Words()
+        self.search: Search | None = None
+        self.model: Model | None = None
 
     def hear(self, value: Tensor, name: str) -> None:
         """The listener that collects."""
@@ -38,25 +76,57 @@ class Trace(Mapping[str, Tensor]):
 
     def axes(self, name: str) -> str:
         """One letter an axis, e.g. "BHTS"; `cutaway.parts` has the legend."""
-        return self._tap(name).axes
+        return self._known(name).axes
 
     def formula(self, name: str) -> str:
-        return self._tap(name).formula
+        return self._known(name).formula
 
-    def _tap(self, name: str) -> Tap:
-        if name not in self._taps:
-            raise UnknownNameError(unknown("value", name, self._taps, limit=12))
-        return self._taps[name]
+    def labels(self, name: str) -> tuple[Sequence[str] | None, ...]:
+        """For each axis what stands along it: tokens, classes, patches; None where there are only numbers."""
+        return self.words.along(name, self.axes(name), self[name].shape)
+
+    def explain(self, name: str, **place: int) -> "Explanation":
+        """The sum behind one number, written out and added up again by code that knows the weights only.
+
+        >>> trace.explain("decoder.blocks.0.cross_attention.weights", head=2, query=3, key=5)
+
+        A place is given by axis, as a word (`batch`, `head`, `query`, `key`, `width`, `token`) or as its letter; what
+        is left out is 0.
+        """
+        from cutaway.seeing.explain import explain
+
+        return explain(self, name, **place)
+
+    def save(self, folder: str | Path) -> Path:
+        """Writes values (safetensors) and what is known of them (JSON); `Trace.load` reads them back."""
+        from cutaway.seeing.trace_files import write
+
+        return write(self, Path(folder).expanduser())
+
+    @classmethod
+    def load(cls, folder: str | Path) -> "Trace":
+        """A trace that was saved. Its weights stay with the model: `explain` needs a trace that was just made."""
+        from cutaway.seeing.trace_files import read
+
+        return read(Path(folder).expanduser())
+
+    def _known(self, name: str) -> Facts:
+        if name not in self._facts:
+            raise UnknownNameError(unknown("value", name, self._facts, limit=12))
+        return self._facts[name]
 
     def __getitem__(self, name: str) -> Tensor:
         values = self.every(name)
         if len(values) == 1:
             return values[0]
-        time = self.axes(name).find("T")
+        facts = self._known(name)
+        time = facts.axes.find("T")
         shapes = {tuple(value.shape[:time] + value.shape[time + 1 :]) for value in values}
         if time < 0 or len(shapes) > 1:
             raise InputError(f"'{name}' was computed {len(values)} times, in unlike shapes; see trace.every('{name}')")
-        return torch.cat(values[::-1] if self._tap(name).last_first else values, dim=time)
+        whole = torch.cat(values[::-1] if facts.last_first else values, dim=time)
+        self._values[name] = [whole]  # laid side by side once
+        return whole
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._values)
@@ -66,6 +136,12 @@ class Trace(Mapping[str, Tensor]):
 
     def __repr__(self) -> str:
         return f"Trace({len(self)} values)"
+
+    def _repr_html_(self) -> str:
+        """How a notebook shows it: a page of its own, which asks nobody for anything."""
+        from cutaway.seeing.html import framed
+
+        return framed(self)
 
 
 def trace(
@@ -86,11 +162,13 @@ def trace(
     if not isinstance(patterns, Iterable) or not all(isinstance(pattern, str) for pattern in patterns):
         raise InputError(f"keep is {named(keep)}; give a pattern such as '*.weights', or a list of them")
     taps = {name: tap for pattern in patterns for name, tap in matching(network, pattern).items()}
-    result = Trace(taps)
+    result = Trace({name: Facts.of(tap) for name, tap in taps.items()})
     with torch.no_grad(), listening(network, replace or {}), listening(network, dict.fromkeys(taps, result.hear)):
         result.output = network(*inputs, **options)
     if taps and not result and any(map(_is_compiled, network.modules())):
         raise InputError("a compiled network tells nothing of what it computes; trace the one you gave torch.compile")
+    given = inspect.signature(network.forward).bind(*inputs, **options).arguments
+    result.run = Run(network.state_dict(), getattr(network, "config", None), given)
     return result
 
 

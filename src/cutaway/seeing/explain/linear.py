@@ -1,0 +1,103 @@
+"""What most rules are made of: sums, linear layers, and rows of numbers that the network shows, or does not."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from operator import add
+
+from cutaway.seeing.explain import rounding
+from cutaway.seeing.explain.expression import (
+    Call,
+    Dot,
+    Expression,
+    Function,
+    Number,
+    Part,
+    Product,
+    Sum,
+    Vector,
+    call,
+    dot,
+    parts,
+)
+from cutaway.seeing.explain.source import Source
+
+
+@dataclass(frozen=True)
+class Row:
+    """The D numbers of one token: `one(d)` says how that one comes about, `all()` what they are."""
+
+    one: Callable[[int], Expression]
+    all: Callable[[], Vector]
+
+
+def tapped(source: Source, name: str, *at: int) -> Row:
+    """A row that the trace holds."""
+    return Row(lambda d: source.number(name, *at, d), lambda: source.vector(name, *at, None))
+
+
+def zeros(n: int) -> Row:
+    return Row(lambda _: Number(0.0), lambda: Vector((0.0,) * n))
+
+
+def added(*terms: Expression) -> Expression:
+    return terms[0] if len(terms) == 1 else Sum(terms)
+
+
+def minus(x: Expression) -> Expression:
+    return Product((Number(-1.0), x))
+
+
+def constant(whole: int) -> Number:
+    return Number(float(whole), off=0.0)
+
+
+def root(n: int) -> Expression:
+    return Call("sqrt", constant(n))
+
+
+def linear(source: Source, layer: str, row: int, *x: Vector) -> Expression:
+    """x · W[row] + b[row]; several x stand side by side."""
+    terms: list[Expression] = []
+    start = 0
+    for piece in x:
+        n = len(piece.values)
+        terms.append(Dot(piece, source.weights(f"{layer}.weight", row, None, start=start, length=n)))
+        start += n
+    if source.has_weight(f"{layer}.bias"):
+        terms.append(source.weight(f"{layer}.bias", row))
+    return added(*terms)
+
+
+def added_rows(*rows: Vector) -> Vector:
+    """Their sum, where the network does not show it."""
+    columns = list(zip(*(row.values for row in rows), strict=True))
+    offs = [len(rows) * sum(map(abs, column)) for column in columns]
+    for row in rows:
+        offs = list(map(add, offs, row.offs)) if row.offs else offs
+    return Vector(tuple(map(sum, columns)), made_of=_made_of(rows), offs=tuple(offs))
+
+
+def through_layer(source: Source, layer: str, *x: Vector) -> Vector:
+    """x W + b, all of it, where the network does not show it."""
+    weight, bias = f"{layer}.weight", f"{layer}.bias"
+    rows, shifts = source.whole_weight(weight).tolist(), source.whole_weight(bias).tolist()
+    given = [value for piece in x for value in piece.values]
+    values = [dot(given, row) + shift for row, shift in zip(rows, shifts, strict=True)]
+    # Σ |w x| ≤ |w| |x|, which takes one pass less over the weights; and so for what x is off by.
+    unsure = [off for piece in x for off in piece.offs]
+    error = rounding.roundings(len(given)) * math.hypot(*given) + math.hypot(*unsure)
+    offs = tuple(error * math.hypot(*row) + 2.0 * abs(shift) for row, shift in zip(rows, shifts, strict=True))
+    made_of = (*_made_of(x), Part(weight, (None, None)), Part(bias, (None,)))
+    return Vector(tuple(values), made_of=made_of, offs=offs)
+
+
+def called(function: Function, x: Vector) -> Vector:
+    """function(x) for each of the recomputed x."""
+    values = tuple(call(function, value) for value in x.values)
+    offs = tuple(rounding.through(function, value, off) for value, off in zip(x.values, x.offs, strict=True))
+    return Vector(values, made_of=x.made_of, offs=offs)
+
+
+def _made_of(rows: Sequence[Vector]) -> tuple[Part, ...]:
+    return tuple(part for row in rows for part in parts(row))

@@ -1,0 +1,194 @@
+"""What all pictures share: colours, fonts, heat maps with tokens along them, and how they are saved.
+
+Colours can be told apart by people who do not see red or green: weights go from white to dark blue, signed numbers from
+orange over white to blue.
+"""
+
+import math
+import os
+import tempfile
+from collections.abc import Sequence
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from cutaway.errors import CheckpointError, InputError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+INK, GREY, BLUE, ORANGE = "#1b2733", "#5c6975", "#2166ac", "#c8590a"
+WEIGHTS = ("#ffffff", "#d9e7f5", "#8fbbe0", "#3f82c0", "#174f8f", "#06264d")
+SIGNED = ("#7f3500", "#d9731a", "#f5c592", "#ffffff", "#a9cbe8", "#3a7fbf", "#0b3c78")
+FONTS = (
+    "DejaVu Sans", "Noto Sans CJK SC", "Noto Sans CJK JP", "Noto Sans Devanagari", "Noto Sans Arabic", "Noto Sans",
+    "Arial Unicode MS", "Microsoft YaHei", "Hiragino Sans", "WenQuanYi Zen Hei", "Noto Emoji",
+)  # fmt: skip
+"""In the order they are asked for a letter; those that are not installed are left out."""
+SUFFIXES = (".png", ".svg")
+
+
+def matplotlib(part: str = "") -> Any:
+    try:
+        return import_module(f"matplotlib{part}")
+    except ImportError:
+        raise InputError(
+            "pictures are drawn by matplotlib, which is not installed: pip install 'cutaway[plots]'"
+        ) from None
+
+
+def new_figure(width: float, height: float) -> "Figure":
+    """In inches."""
+    return matplotlib(".figure").Figure(figsize=(width, height), layout="constrained", facecolor="white")
+
+
+def finished(figure: "Figure", title: str) -> "Figure":
+    """With its title, and every text in fonts that have its letters."""
+    figure.suptitle(title, fontsize=12, color=INK, fontweight="bold")
+    for text in figure.findobj(matplotlib(".text").Text):
+        text.set_fontfamily(list(_fonts()))
+    return figure
+
+
+def save(figure: "Figure", path: str | Path) -> Path:
+    """Writes a picture, PNG or SVG by its name; whole or not at all."""
+    path = Path(path).expanduser()
+    if path.suffix.lower() not in SUFFIXES:
+        raise InputError(f"{path} ends in '{path.suffix}'; a picture is saved as {' or '.join(SUFFIXES)}")
+    svg = path.suffix.lower() == ".svg"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".picture.", dir=path.parent) as aside:
+            file = Path(aside) / path.name
+            # text stays text, and the same picture is the same file: no date, no random names
+            with matplotlib().rc_context({"svg.fonttype": "none", "svg.hashsalt": "cutaway"}):
+                metadata = {"Date": None} if svg else {}
+                figure.savefig(file, dpi=160, metadata=metadata, bbox_inches="tight", pad_inches=0.15)
+            os.replace(file, path)
+    except OSError as error:
+        raise CheckpointError(f"can't write {path}: {error.strerror or error}") from None
+    return path
+
+
+def matrix(
+    value: Tensor,
+    rows: Sequence[str],
+    columns: Sequence[str] | None,
+    *,
+    title: str,
+    down: str,
+    across: str,
+    bar: str,
+    signed: bool = False,
+) -> "Figure":
+    """A heat map with names along it and a colour bar; with its numbers if there is room for them. `columns` None: they
+    are counted."""
+    n, m = value.shape
+    size = label_size(max(n, m if columns is not None else 0), 9.5)
+    numbers = columns is not None and n <= 40 and m <= 14
+    cell = 0.46 if numbers else size * 1.35 / 72
+    high = n * (0.34 if numbers else cell)
+    figure = new_figure(min(30.0, max(3.6, m * cell if columns is not None else 7.0)) + 2.6, max(1.8, high) + 1.7)
+    axes = figure.subplots()
+    finite = value[value.isfinite()]
+    most = float(finite.abs().max()) if len(finite) else 1.0
+    image = heat(axes, value, SIGNED if signed else WEIGHTS, -most if signed else 0.0, most)
+    words_along(axes, columns, rows, size)
+    axes.set_xlabel(across, fontsize=10, color=GREY)
+    axes.set_ylabel(down, fontsize=10, color=GREY)
+    if numbers:
+        write_numbers(axes, value, most)
+    colour_bar(figure, image, [axes], bar)
+    return finished(figure, title)
+
+
+def heat(axes: "Axes", value: Tensor, colours: Sequence[str], low: float, high: float) -> Any:
+    """Cells that are no number are left grey."""
+    made = (
+        matplotlib(".colors").LinearSegmentedColormap.from_list("cutaway", list(colours)).with_extremes(bad="#f3f4f6")
+    )
+    image = axes.imshow(
+        value.double().numpy(), cmap=made, vmin=low, vmax=high or 1.0, aspect="auto", interpolation="nearest"
+    )  # fmt: skip
+    for spine in axes.spines.values():
+        spine.set(color="#c9d1d9", linewidth=0.7)
+    axes.tick_params(length=0)
+    return image
+
+
+def colour_bar(figure: "Figure", image: Any, beside: "Sequence[Axes]", label: str) -> None:
+    bar = figure.colorbar(image, ax=list(beside), shrink=0.9, aspect=28, pad=0.015)
+    bar.set_label(label, fontsize=9, color=GREY)
+    bar.ax.tick_params(labelsize=8, length=0, labelcolor=INK)
+    bar.outline.set(edgecolor="#c9d1d9", linewidth=0.7)
+
+
+def write_numbers(axes: "Axes", value: Tensor, most: float, form: str = "{:.2f}") -> None:
+    """Each cell's number in it, white on dark."""
+    for i, row in enumerate(value.tolist()):
+        for j, number in enumerate(row):
+            if math.isfinite(number):
+                colour = "white" if abs(number) > 0.55 * most else INK
+                text = form.format(number).replace("-", "−")
+                axes.text(j, i, text, ha="center", va="center", fontsize=7, color=colour)
+
+
+def words_along(
+    axes: "Axes", across: Sequence[str] | None, down: Sequence[str] | None, size: float, *, turned: bool = True
+) -> None:
+    """Tokens, or other names, along the axes; None leaves an axis as it is."""
+    if across is not None:
+        axes.set_xticks(range(len(across)), labels=[written(each) for each in across], fontsize=size, color=INK)
+        axes.tick_params(axis="x", rotation=90 if turned and len("".join(across)) > len(across) * 2 else 0, pad=2)
+    if down is not None:
+        axes.set_yticks(range(len(down)), labels=[written(each, 34) for each in down], fontsize=size, color=INK)
+        axes.tick_params(axis="y", pad=3)
+
+
+def label_size(n: int, largest: float) -> float:
+    """Points of a letter, smaller the more names there are; 60 can still be read."""
+    return max(5.5, min(largest, largest * (24 / max(n, 1)) ** 0.5))
+
+
+def written(token: str, longest: int = 16) -> str:
+    """A token as a label: the sign that a word begins is left out, what is long is cut, letters that no font has are
+    boxes, and $ is no formula."""
+    text = token.removeprefix("▁") or token
+    text = text if len(text) <= longest else text[: longest - 1] + "…"
+    shown = "".join(each if _has(each) else "□" for each in text if each.isprintable())
+    return (shown or repr(text)[1:-1]).replace("$", r"\$")
+
+
+def spoken(name: str) -> str:
+    """`decoder.blocks.0.cross_attention` -> decoder, block 0, cross-attention"""
+    parts = name.split(".")
+    words = [part for part in parts if part != "blocks" and not part.isdigit()]
+    if "blocks" in parts:
+        words.insert(1, f"block {parts[parts.index('blocks') + 1]}")
+    return ", ".join(words).replace("_attention", "-attention").replace("_", " ")
+
+
+def layer_name(name: str) -> str:
+    """`decoder.blocks.0.output` -> block 0"""
+    parts = name.split(".")
+    return f"block {parts[2]}" if parts[1] == "blocks" else parts[1]
+
+
+@cache
+def _fonts() -> tuple[str, ...]:
+    known = {each.name for each in matplotlib(".font_manager").fontManager.ttflist}
+    return tuple(name for name in FONTS if name in known) or ("sans-serif",)
+
+
+@cache
+def _has(letter: str) -> bool:
+    """Whether one of the fonts has it."""
+    manager = matplotlib(".font_manager")
+    return any(
+        manager.get_font(manager.findfont(manager.FontProperties(family=name))).get_char_index(ord(letter))
+        for name in _fonts()
+    )

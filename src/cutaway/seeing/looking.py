@@ -1,0 +1,162 @@
+"""A model looked at while it works on one text or image: what it is given, what it writes, every value on the way."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from cutaway.decoding.generation import Generation, Prompt
+from cutaway.errors import InputError
+from cutaway.models.config import StackConfig
+from cutaway.parts.tap import Listener
+from cutaway.seeing.steps import Search, search
+from cutaway.seeing.trace import Trace, trace
+from cutaway.seeing.words import Spelling, Words, spell, word_numbers
+from cutaway.text.tokenizer import Encoding, check_text
+
+if TYPE_CHECKING:
+    from cutaway.model import Model
+    from cutaway.tasks.recognize import Image
+
+
+@dataclass(frozen=True)
+class Given:
+    """What a network is given, and the words of it. `search`: how a model came to its target, if it wrote that."""
+
+    inputs: tuple[Tensor, ...]
+    options: Mapping[str, Tensor]
+    words: Words
+    search: Search | None = None
+
+
+def look(
+    model: "Model",
+    given: "str | Image",
+    target: str | None = None,
+    *,
+    pair: str | None = None,
+    keep: str | Sequence[str] = "*",
+    generation: Generation | None = None,
+    replace: Mapping[str, Listener] | None = None,
+) -> Trace:
+    """See Model.trace. `replace` are listeners that may put other values in place."""
+    return traced(model, prepare(model, given, target, pair=pair, generation=generation), keep, replace)
+
+
+def traced(
+    model: "Model", given: Given, keep: str | Sequence[str] = "*", replace: Mapping[str, Listener] | None = None
+) -> Trace:
+    seen = trace(model.network, *given.inputs, keep=keep, replace=replace, **given.options)
+    seen.words, seen.search, seen.model = given.words, given.search, model
+    return seen
+
+
+def prepare(
+    model: "Model",
+    given: "str | Image",
+    target: str | None = None,
+    *,
+    pair: str | None = None,
+    so_far: Sequence[int] | None = None,
+    generation: Generation | None = None,
+    check: Callable[[], None] = lambda: None,
+) -> Given:
+    """Text or image as the network takes it; what is not given and can be written, the model writes first.
+
+    `so_far` are the tokens that it has written, in place of a target. `check` is called before each step of its
+    writing, and may raise.
+    """
+    config, network = model.config, model.network
+    if isinstance(config.encoder, StackConfig) and config.encoder.patches is not None:
+        if target is not None or pair is not None:
+            raise InputError(f"{model.name} reads one image: leave out target and pair")
+        return _image(model, given)
+    if model.tokenizer is None:
+        raise InputError(f"{model.name} has no tokenizer; trace its network: cutaway.trace(model.network, inputs)")
+    check_text(given)
+    assert isinstance(given, str)
+    if pair is not None and network.has_decoder:
+        raise InputError(f"{model.name} reads one text; a pair is for encoders that compare two")
+    if target is not None and not (network.has_encoder and network.has_decoder):
+        raise InputError(f"{model.name} has no second input: it is not an encoder-decoder")
+    encoding = model.tokenizer.encode(given, pair)
+    if not network.has_decoder:
+        if generation is not None or so_far is not None:
+            raise InputError(f"{model.name} does not write; give it a text only")
+        return _encoder_only(model, encoding, segments=pair is not None)
+
+    def written() -> Search:
+        prompt = Prompt((*encoding.ids, *(so_far or ())) if not network.has_encoder else tuple(encoding.ids))
+        return search(network, prompt, generation or usual(model), model.usage, check)
+
+    if not network.has_encoder:
+        found = None if generation is None else written()
+        return _decoder_only(model, [*encoding.ids, *(so_far or ())], found)
+    if model.usage.start is None:
+        raise InputError(f"{model.name} does not say which token starts its output; trace its network instead")
+    if target is not None:
+        check_text(target)
+        so_far = model.tokenizer.encode_target(target, special=False).ids
+    if so_far is not None:
+        return _both(model, encoding, so_far)
+    found = written()
+    return _both(model, encoding, found.written[0].ids, found)
+
+
+def usual(model: "Model") -> Generation:
+    """How its makers recommend to search."""
+    return Generation(beams=model.usage.beams, length_penalty=model.usage.length_penalty)
+
+
+def _encoder_only(model: "Model", encoding: Encoding, *, segments: bool) -> Given:
+    stack = model.config.encoder
+    has_segments = isinstance(stack, StackConfig) and stack.n_segments > 0
+    options = {"segments": torch.tensor([encoding.segments])} if segments and has_segments else {}
+    return Given((torch.tensor([encoding.ids]),), options, _words(model, _side(model, "source", encoding)))
+
+
+def _decoder_only(model: "Model", ids: Sequence[int], found: Search | None) -> Given:
+    ids = [*ids, *(() if found is None else found.written[0].ids)]
+    return Given((torch.tensor([ids]),), {}, _words(model, _target(model, ids)), found)
+
+
+def _both(model: "Model", encoding: Encoding, said: Sequence[int], found: Search | None = None) -> Given:
+    assert model.usage.start is not None
+    ids = [model.usage.start, *said]
+    words = _side(model, "source", encoding) | _target(model, ids)
+    return Given((torch.tensor([encoding.ids]), torch.tensor([ids])), {}, _words(model, words), found)
+
+
+def _side(model: "Model", side: str, encoding: Encoding) -> dict[str, Any]:
+    assert model.tokenizer is not None
+    spelled = spell(model.tokenizer, encoding.ids, encoding.tokens, source=side == "source")
+    return {side: spelled, f"of_{side}": word_numbers(model.tokenizer, encoding.ids, spelled)}
+
+
+def _target(model: "Model", ids: Sequence[int]) -> dict[str, Any]:
+    assert model.tokenizer is not None
+    tokens = [model.tokenizer.token_of(number) or f"<{number}>" for number in ids]
+    spelled = spell(model.tokenizer, ids, tokens, source=False)
+    return {"target": spelled, "of_target": word_numbers(model.tokenizer, ids, spelled)}
+
+
+def _words(model: "Model", words: Mapping[str, Any]) -> Words:
+    stack = model.config.decoder or model.config.encoder
+    size = None if stack is None else stack.vocabulary
+    vocabulary = () if size is None or model.tokenizer is None else Spelling(model.tokenizer, size)
+    return Words(**words, vocabulary=vocabulary, classes=model.usage.labels)
+
+
+def _image(model: "Model", given: Any) -> Given:
+    from cutaway.tasks.pixels import pixels_of, processing_of
+
+    assert isinstance(model.config.encoder, StackConfig)
+    patches = model.config.encoder.patches
+    assert patches is not None
+    pixels = pixels_of(given, processing_of(model, patches), patches)
+    n = patches.image_size // patches.patch_size
+    places = tuple(f"{row + 1},{column + 1}" for row in range(n) for column in range(n))
+    words = Words(("[class]", *places), of_source=tuple(range(n * n + 1)), classes=model.usage.labels, patches=(n, n))
+    return Given((pixels.unsqueeze(0),), {}, words)

@@ -1,0 +1,108 @@
+"""How a model came to what it wrote: the likeliest words at each step, and beam search as the tree that it is."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from cutaway.decoding.beam import Beams
+from cutaway.decoding.candidates import Candidates, is_alive
+from cutaway.decoding.generation import Generation, Prompt, Written
+from cutaway.decoding.plan import Asked, Plan
+from cutaway.decoding.sample import Sampling
+from cutaway.decoding.top import Told
+from cutaway.errors import InputError
+from cutaway.models.network import Network
+from cutaway.models.usage import Usage
+
+ALTERNATIVES = 8
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One continuation that beam search looked at.
+
+    `parent` is the number of the candidate it continues, None at the first step; `score` the sum of log-probabilities.
+    `kept`: it is a beam of the next step; `ended`: it is a finished text.
+    """
+
+    number: int
+    parent: int | None
+    token: int
+    logprob: float
+    score: float
+    kept: bool
+    ended: bool
+
+
+@dataclass(frozen=True)
+class Search:
+    """`written`: the texts, best first, with the alternatives of each of their tokens. `steps`: of beam search, what
+    was looked at, step by step; empty for one beam."""
+
+    written: tuple[Written, ...]
+    steps: tuple[tuple[Candidate, ...], ...] = ()
+
+
+def search(
+    network: Network, prompt: Prompt, generation: Generation, usage: Usage, check: Callable[[], None] = lambda: None
+) -> Search:
+    """What `write` gives for this prompt, and the way to it. `check` is called before each step and may raise."""
+    if not generation.alternatives:
+        generation = replace(generation, alternatives=ALTERNATIVES)
+    plan = Plan(network, replace(generation, scores=True), usage)
+    asked = [plan.ask(0, prompt)]
+    texts = Sampling(plan, asked) if plan.beams == 1 else _SeenBeams(plan, asked)
+    while not (found := texts.take_finished()):
+        check()
+        texts.step()
+    [(_, written)] = found
+    return Search(tuple(written), tuple(texts.steps) if isinstance(texts, _SeenBeams) else ())
+
+
+class _SeenBeams(Beams):
+    """Beam search that takes down its candidates."""
+
+    def __init__(self, plan: Plan, asked: Sequence[Asked]) -> None:
+        self.steps: list[tuple[Candidate, ...]] = []
+        self._continued: list[int | None] = [None]  # of each beam the candidate that it is
+        self._next: list[int | None] = []
+        self._count = 0
+        super().__init__(plan, asked)
+
+    def _advance(self, group: int, found: Candidates, told: Told) -> Candidates:
+        if group == 0:
+            self.steps.append(())
+            self._next = []
+        ends, _ = self._ends(found)
+        chosen = super()._advance(group, found, told)
+        scores, parents, tokens = (part[0].tolist() for part in found.parts)
+        beams = list(zip(chosen.parents[0].tolist(), chosen.tokens[0].tolist(), strict=True))
+        logprobs = told.logprobs(found.parents[0], found.tokens[0]).tolist()
+        numbers: dict[tuple[int, int], int] = {}
+        for score, parent, token, logprob, ended in zip(
+            scores, parents, tokens, logprobs, ends[0].tolist(), strict=True
+        ):
+            if not is_alive(score):
+                continue
+            kept = not ended and (parent, token) in beams
+            candidate = Candidate(self._count, self._continued[parent], token, logprob, score, kept, ended)
+            self.steps[-1] = (*self.steps[-1], candidate)
+            numbers[parent, token] = self._count
+            self._count += 1
+        self._next += [numbers.get(beam) for beam in beams]
+        if group == self.groups - 1:
+            self._continued = self._next
+        return chosen
+
+
+@torch.inference_mode()
+def next_logits(network: Network, prompt: Prompt, prefix: Sequence[int], usage: Usage) -> Tensor:
+    """The logits [V] of the token that comes after a prompt and what is written so far."""
+    if not network.has_encoder:
+        return network.decode(torch.tensor([[*prompt.ids, *prefix]]))[0, -1].float()
+    if usage.start is None:
+        raise InputError("the model does not say which token starts its output")
+    memory = network.encode(torch.tensor([prompt.ids]))
+    return network.decode(torch.tensor([[usage.start, *prefix]]), memory)[0, -1].float()

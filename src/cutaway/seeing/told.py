@@ -1,0 +1,76 @@
+"""A trace as plain data: what was read, what was said at each place, which values there are."""
+
+import base64
+import io
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from cutaway.seeing.changed import places
+from cutaway.seeing.trace import Trace
+
+if TYPE_CHECKING:
+    from cutaway.model import Model
+
+TOP = 10
+
+
+def told(model: "Model", trace: Trace, number: str = "", text: str | None = None) -> dict[str, Any]:
+    """What `POST /api/run` says of a trace; `number` is what it is kept under."""
+    words, written = trace.words, None
+    given = trace.run.inputs
+    assert trace.output is not None
+    if model.network.has_decoder and model.tokenizer is not None and trace.search is not None:
+        written = model.tokenizer.decode(trace.search.written[0].ids)
+    sides: dict[str, list[dict[str, Any]]] = {"source": [], "target": []}
+    ids = {"source": given["tokens"]} if words.source and words.patches is None else {}
+    if words.target:
+        ids["target"] = given["target"] if words.source else given["tokens"]
+    for side, numbers in ids.items():
+        spelled, of = getattr(words, side), getattr(words, f"of_{side}")
+        sides[side] = [
+            {"id": number, "text": token, "word": word}
+            for number, token, word in zip(numbers[0].tolist(), spelled, of, strict=True)
+        ]
+    if words.patches is not None:
+        sides["source"] = [{"id": i, "text": token, "word": i} for i, token in enumerate(words.source)]
+    return {
+        "id": number,
+        "model": model.name,
+        "text": text,
+        "tokens": sides,
+        "image": picture(model, given["tokens"][0], words.patches) if words.patches is not None else None,
+        "written": written,
+        "places": [asdict(place) for place in places(model, trace.output[0], words, TOP)],
+        "values": [
+            {"name": name, "axes": trace.axes(name), "shape": list(trace[name].shape), "formula": trace.formula(name)}
+            for name in trace
+        ],
+    }
+
+
+def top_of(probabilities_RV: Tensor, names: Sequence[str], n: int = TOP) -> list[list[dict[str, Any]]]:
+    """Of each row the likeliest few, with their names."""
+    values, ids = probabilities_RV.topk(min(n, probabilities_RV.shape[-1]))
+    return [
+        [{"id": i, "text": names[i] if i < len(names) else f"<{i}>", "p": p} for i, p in zip(*row, strict=True)]
+        for row in zip(ids.tolist(), values.tolist(), strict=True)
+    ]
+
+
+def picture(model: "Model", pixels_CIJ: Tensor, patches: tuple[int, int]) -> dict[str, Any]:
+    """The image as the network was given it, in colours again."""
+    import PIL.Image
+
+    channels = pixels_CIJ.shape[0]
+    mean = torch.tensor(model.usage.image_mean or (0.5,) * channels).view(-1, 1, 1)
+    std = torch.tensor(model.usage.image_std or (0.5,) * channels).view(-1, 1, 1)
+    shown = ((pixels_CIJ * std + mean).clamp(0, 1) * 255).round().to(torch.uint8)
+    image = PIL.Image.fromarray(shown[0].numpy() if channels == 1 else shown[:3].permute(1, 2, 0).numpy())
+    file = io.BytesIO()
+    image.save(file, "PNG")
+    data = base64.b64encode(file.getvalue()).decode()
+    return {"rows": patches[0], "columns": patches[1], "pixels": f"data:image/png;base64,{data}"}

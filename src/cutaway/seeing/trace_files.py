@@ -1,0 +1,91 @@
+"""A trace on disk: trace.safetensors for the numbers, trace.json for what they are."""
+
+import json
+import os
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+
+from cutaway.decoding.generation import Token, Written
+from cutaway.errors import CheckpointError
+from cutaway.files import read_json
+from cutaway.models.config import config_from_json
+from cutaway.seeing.steps import Candidate, Search
+from cutaway.seeing.trace import Facts, Run, Trace
+from cutaway.seeing.words import Words
+
+VALUES, KNOWN = "trace.safetensors", "trace.json"
+FORMAT = 1
+LARGEST = 200_000_000
+_OUTPUT = "output"  # no value has this name: all have dots
+_INPUT = "input:"
+
+
+def write(trace: Trace, folder: Path) -> Path:
+    """Both files appear whole or not at all."""
+    tensors = {name: trace[name].contiguous() for name in trace}
+    if trace.output is not None:
+        tensors[_OUTPUT] = trace.output.contiguous()
+    for name, value in trace.run.inputs.items():
+        if isinstance(value, torch.Tensor):
+            tensors[_INPUT + name] = value.contiguous()
+    known = {
+        "format": FORMAT,
+        "config": None if trace.run.config is None else trace.run.config.to_json(),
+        "words": vars(trace.words) | {"vocabulary": list(trace.words.vocabulary)},
+        "search": None if trace.search is None else asdict(trace.search),
+        "values": {name: asdict(trace._known(name)) for name in trace},
+    }
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".trace.", dir=folder) as aside:
+            save_file({name: value.clone() for name, value in tensors.items()}, Path(aside) / VALUES)
+            (Path(aside) / KNOWN).write_text(json.dumps(known, ensure_ascii=False) + "\n", encoding="utf-8")
+            for name in (VALUES, KNOWN):
+                os.replace(Path(aside) / name, folder / name)
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(
+            f"can't write the trace to {folder}: {getattr(error, 'strerror', None) or error}"
+        ) from None
+    return folder
+
+
+def read(folder: Path) -> Trace:
+    known = read_json(folder / KNOWN, LARGEST)
+    if known.get("format") != FORMAT:
+        raise CheckpointError(f"{folder / KNOWN} has format {known.get('format')}; this version reads {FORMAT}")
+    try:
+        tensors = load_file(folder / VALUES)
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(f"{folder / VALUES} can't be read: {error}; save the trace again") from None
+    try:
+        trace = Trace({name: Facts(**facts) for name, facts in known["values"].items()})
+        config = None if known["config"] is None else config_from_json(known["config"])
+        trace.words = Words(**{name: _tuple(value) for name, value in known["words"].items()})
+        trace.search = None if known["search"] is None else _search(known["search"])
+        for name in known["values"]:
+            trace.hear(tensors[name], name)
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise CheckpointError(f"{folder / KNOWN} is not of a trace ({error}); save it again") from None
+    trace.output = tensors.get(_OUTPUT)
+    inputs = {name.removeprefix(_INPUT): value for name, value in tensors.items() if name.startswith(_INPUT)}
+    trace.run = Run(config=config, inputs=inputs)
+    return trace
+
+
+def _tuple(value: Any) -> Any:
+    return tuple(map(_tuple, value)) if isinstance(value, list) else value
+
+
+def _search(data: dict[str, Any]) -> Search:
+    written = tuple(
+        Written(**{**text, "tokens": tuple(Token(**{**token, "alternatives": _tuple(token["alternatives"])})
+                                           for token in text["tokens"])})
+        for text in data["written"]
+    )  # fmt: skip
+    return Search(written, tuple(tuple(Candidate(**each) for each in step) for step in data["steps"]))

@@ -1,0 +1,118 @@
+"""What stands along the axes of a value: the tokens that were read and written, classes, patches of an image."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import overload
+
+from cutaway.text.tokenizer import Tokenizer
+from cutaway.text.two import TwoTokenizers
+
+BEGINS = ("▁", "Ġ", " ")
+"""What a token begins with that begins a word, as tokenizers spell it; here it is always ▁."""
+
+
+@dataclass(frozen=True)
+class Words:
+    """Empty where there are none.
+
+    `source` is what the encoder read, `target` what the decoder did; `of_source` and `of_target` number the word that
+    each token is a piece of. `vocabulary` spells the tokens a model can write, `classes` are what it can choose from,
+    `patches` the rows and columns an image was cut into.
+    """
+
+    source: tuple[str, ...] = ()
+    target: tuple[str, ...] = ()
+    of_source: tuple[int, ...] = ()
+    of_target: tuple[int, ...] = ()
+    vocabulary: Sequence[str] = ()
+    classes: tuple[str, ...] = ()
+    patches: tuple[int, int] | None = None
+
+    def along(self, name: str, axes: str, shape: Sequence[int]) -> tuple[Sequence[str] | None, ...]:
+        """For each axis of the value of that name what stands along it; None: only numbers."""
+        return tuple(
+            words if (words := self._axis(name, letter)) and len(words) == n else None
+            for letter, n in zip(axes, shape, strict=True)
+        )
+
+    def side(self, name: str, axis: str) -> str | None:
+        """Whose tokens an axis counts: "source", "target" or nobody's."""
+        if axis == "S":
+            across = name.startswith(("encoder.", "decoder.attention.")) or ".cross_attention." in name
+            return "source" if across else "target"
+        if axis in ("T", "P"):
+            reads = name.startswith("encoder.") or (name.startswith("head.") and not self.target)
+            return "source" if reads else "target"
+        return None
+
+    def _axis(self, name: str, letter: str) -> Sequence[str]:
+        if letter == "V":
+            return self.vocabulary
+        if letter == "C":
+            return self.classes
+        if letter == "P":
+            return self.source[1:]  # the class token is no patch
+        side = self.side(name, letter)
+        return () if side is None else getattr(self, side)
+
+
+class Spelling(Sequence[str]):
+    """Every token that a model can write, spelled when it is asked for."""
+
+    def __init__(self, tokenizer: Tokenizer, size: int) -> None:
+        self.tokenizer, self.size = tokenizer, size
+
+    @overload
+    def __getitem__(self, number: int) -> str: ...
+    @overload
+    def __getitem__(self, number: slice) -> list[str]: ...
+    def __getitem__(self, number: int | slice) -> str | list[str]:
+        if isinstance(number, slice):
+            return [self[each] for each in range(self.size)[number]]
+        if not -self.size <= number < self.size:
+            raise IndexError(f"there is no token {number}; ids count from 0 to {self.size - 1}")
+        number %= self.size
+        token = self.tokenizer.token_of(number)
+        return f"<{number}>" if token is None else spelled(self.tokenizer, number, token)
+
+    def __len__(self) -> int:
+        return self.size
+
+
+def spelled(tokenizer: Tokenizer, number: int, token: str) -> str:
+    """A token as a person reads it: bytes as the letters they are, and ▁ where a word begins."""
+    if "byte" in tokenizer.kind.lower() and number not in specials(tokenizer):
+        text = tokenizer.decode([number])
+        token = text if text and "\ufffd" not in text else token
+    return "▁" + token[1:] if token.startswith(BEGINS) else token
+
+
+def specials(tokenizer: Tokenizer) -> set[int]:
+    return {number for number in vars(tokenizer.special).values() if number is not None}
+
+
+def spell(tokenizer: Tokenizer, ids: Sequence[int], tokens: Sequence[str], *, source: bool) -> tuple[str, ...]:
+    """These tokens of what is read (`source`) or written."""
+    if isinstance(tokenizer, TwoTokenizers):
+        tokenizer = tokenizer.source if source else tokenizer.target
+    return tuple(spelled(tokenizer, number, token) for number, token in zip(ids, tokens, strict=True))
+
+
+def word_numbers(tokenizer: Tokenizer, ids: Sequence[int], spelled: Sequence[str]) -> tuple[int, ...]:
+    """For each token the number of the word it is a piece of; special tokens are words of their own."""
+    pieces_continue = tokenizer.kind == "WordPiece"
+    special = specials(tokenizer)
+    numbers: list[int] = []
+    for place, (number, token) in enumerate(zip(ids, spelled, strict=True)):
+        begins = not token.startswith("##") if pieces_continue else token.startswith("▁")
+        alone = place == 0 or number in special or ids[place - 1] in special
+        numbers.append(0 if place == 0 else numbers[-1] + (begins or alone))
+    return tuple(numbers)
+
+
+def joined(spelled: Sequence[str], numbers: Sequence[int]) -> tuple[str, ...]:
+    """The words that these tokens are pieces of."""
+    words = [""] * (max(numbers, default=-1) + 1)
+    for token, number in zip(spelled, numbers, strict=True):
+        words[number] += token.removeprefix("▁").removeprefix("##")
+    return tuple(word or "·" for word in words)

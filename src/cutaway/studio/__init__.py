@@ -1,0 +1,1 @@
+"""The studio: a page on this machine that shows a model at work, and the API behind it."""

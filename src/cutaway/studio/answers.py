@@ -1,0 +1,56 @@
+"""Parts of values, by the slices and places that a request names."""
+
+import math
+from typing import Any
+
+from torch import Tensor
+
+from cutaway.errors import InputError
+from cutaway.seeing.trace import Trace
+from cutaway.studio.desk import Refused
+
+
+def part(value: Tensor, at: str | None, limit: int) -> Tensor:
+    """A slice of a value: `0,2,:,1:4`; what is left out is whole."""
+    places: list[int | slice] = []
+    for text, n in zip(at.split(",") if at else (), value.shape, strict=False):
+        try:
+            bounds = [int(bound) if bound.strip() else None for bound in text.split(":")]
+        except ValueError:
+            raise Refused(422, f"at={at!r} is no slice; give numbers and ranges, such as 0,2,:,1:4") from None
+        if len(bounds) == 1 and bounds[0] is not None:
+            if not -n <= bounds[0] < n:
+                raise Refused(422, f"there is no {bounds[0]} among {n} (at={at!r})")
+            places.append(bounds[0])
+        elif len(bounds) == 2 or text == ":":
+            places.append(slice(*bounds[:2]))
+        else:
+            raise Refused(422, f"at={at!r} is no slice; give numbers and ranges, such as 0,2,:,1:4")
+    if at and len(at.split(",")) > value.dim():
+        raise Refused(422, f"at={at!r} names more axes than the {value.dim()} there are")
+    found = value[tuple(places)]
+    if found.numel() > limit:
+        raise Refused(413, f"{found.numel():,} numbers are more than the {limit:,} sent at once; ask for a slice")
+    return found
+
+
+def position(trace: Trace, name: str, at: str) -> tuple[int, ...]:
+    """The place of one number: `0,2,3,5`."""
+    try:
+        place = tuple(int(number) for number in at.split(","))
+    except ValueError:
+        raise InputError(f"at={at!r} is no place; give a number for each axis of {trace.axes(name)}") from None
+    if len(place) != len(trace.axes(name)):
+        raise InputError(f"at={at!r} has {len(place)} numbers; {name} has the axes {trace.axes(name)}")
+    return place
+
+
+def plain(value: Any) -> Any:
+    """Numbers that JSON can hold: infinities and NaN as text."""
+    if isinstance(value, Tensor):
+        return plain(value.tolist())
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value

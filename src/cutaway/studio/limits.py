@@ -1,0 +1,22 @@
+"""What the studio bounds, so that no request, however large or long, takes the machine."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """The defaults suit one person's laptop; all are upper bounds."""
+
+    body: int = 8_000_000  # bytes of a request: an image, as text
+    text: int = 8_000  # characters
+    tokens: int = 256  # read or written, of one trace
+    beams: int = 16
+    edits: int = 64
+    numbers: int = 8_000_000  # of one value sent as bytes
+    numbers_as_text: int = 200_000
+    trace_bytes: int = 400_000_000  # of one trace
+    all_trace_bytes: int = 800_000_000
+    traces: int = 64
+    working: int = 2  # requests computed at a time
+    waiting: int = 32  # requests that wait for that; more are told to come again
+    seconds: float = 30.0  # from asking to the answer

@@ -1,0 +1,237 @@
+"""What the studio can do, in plain calls: traces, next words, the notes. `server.py` puts them on the network."""
+
+import base64
+import binascii
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from cutaway.decoding.generation import Generation, Prompt
+from cutaway.decoding.sample import warped
+from cutaway.decoding.search import stream
+from cutaway.errors import InputError
+from cutaway.parts.tap import listening
+from cutaway.seeing import html, notes, quiz
+from cutaway.seeing.described import describe, longest
+from cutaway.seeing.edits import listeners, read_edits
+from cutaway.seeing.explain import explain_at
+from cutaway.seeing.looking import Given, prepare, traced, usual
+from cutaway.seeing.steps import next_logits, search
+from cutaway.seeing.told import told, top_of
+from cutaway.seeing.trace import Trace
+from cutaway.seeing.words import Spelling
+from cutaway.studio import answers
+from cutaway.studio.asked import AskBeams, AskGenerate, AskNext, AskRun, Writing
+from cutaway.studio.desk import Refused
+from cutaway.studio.limits import Limits
+from cutaway.studio.traces import Kept, Traces
+
+if TYPE_CHECKING:
+    from cutaway.model import Model
+
+Check = Callable[[], None]
+"""Called from time to time; raises when nobody waits for the result any more."""
+
+
+class Studio:
+    """A few models and the traces made of them. Calls may come from several threads at once."""
+
+    def __init__(self, models: Sequence["Model"], limits: Limits | None = None) -> None:
+        self.limits = limits or Limits()
+        self.models = {model.name: model for model in models}
+        self.traces = Traces(self.limits)
+        self.described = [describe(model, self.limits.tokens) for model in models]
+
+    def model(self, name: str) -> "Model":
+        if name not in self.models:
+            raise Refused(404, f"no model {name[:100]!r} here; this studio has {', '.join(self.models)}")
+        return self.models[name]
+
+    def run(self, asked: AskRun, check: Check) -> dict[str, Any]:
+        """TraceInfo."""
+        begin = time.perf_counter()
+        model = self.model(asked.model)
+        self._check_length(model, asked.text, asked.pair, asked.target)
+        trace = self._traced(model, asked, check)
+        number = self.traces.add(kept := Kept(trace, model.name))
+        kept.info = told(model, trace, number, asked.text) | {"edits": asked.edits}
+        kept.info["seconds"] = time.perf_counter() - begin
+        return kept.info
+
+    def _traced(self, model: "Model", asked: AskRun, check: Check) -> Trace:
+        """With edits a text is written under them, each word from the start: what its trace shows is what it did."""
+        edits = read_edits(asked.edits, self._patches(asked.edits))
+        if not edits:
+            given = self._given(model, asked, check)
+            return traced(model, given, replace={"*": lambda *_: check()})
+        with listening(model.network, listeners(model.network, edits, writes=True)):
+            given = self._given(model, asked, check, cached=False)
+        changes = listeners(model.network, edits, writes=given.search is not None)
+        return traced(model, given, replace={"*": lambda *_: check(), **changes})
+
+    def _given(self, model: "Model", asked: AskRun, check: Check, *, cached: bool = True) -> Given:
+        generation = None
+        if asked.generate is not None or (model.network.has_encoder and model.network.has_decoder):
+            generation = replace(self._generation(model, asked.generate or Writing()), cached=cached)
+        if asked.image is not None:
+            try:
+                image = base64.b64decode(asked.image, validate=True)
+            except binascii.Error:
+                raise InputError("the image is not base64; encode the bytes of the file") from None
+            return prepare(model, image, asked.target, pair=asked.pair)
+        if asked.text is None:
+            raise InputError("give text, or an image to a model that sees")
+        return prepare(
+            model, asked.text, asked.target, pair=asked.pair, so_far=asked.prefix, generation=generation, check=check
+        )  # fmt: skip
+
+    def _generation(self, model: "Model", asked: Writing) -> Generation:
+        plain = usual(model)
+        beams = plain.beams if asked.beams is None else asked.beams
+        penalty = asked.length_penalty if asked.beams is not None else plain.length_penalty
+        room = asked.max_new_tokens or longest(model, self.limits.tokens)
+        return replace(plain, max_new_tokens=room, beams=beams, length_penalty=penalty)
+
+    def _patches(self, edits: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """The traces that edits take values from."""
+        named = (edit.get("trace") for edit in edits)
+        return {name: self.traces.get(name).trace for name in named if isinstance(name, str)}
+
+    def _check_length(self, model: "Model", *texts: str | None) -> None:
+        """Before a model writes from it."""
+        if model.tokenizer is None:
+            return
+        most = longest(model, self.limits.tokens)
+        for text in texts:
+            if text is not None and (n := len(model.tokenizer.encode(text).ids)) > most:
+                raise Refused(413, f"the text has {n} tokens; at most {most} are taken here")
+
+    def explain(self, number: str, name: str, at: str) -> dict[str, Any]:
+        trace = self.traces.get(number).trace
+        return explain_at(trace, name, answers.position(trace, name, at)).to_json()
+
+    def lens(self, number: str) -> dict[str, Any]:
+        kept = self.traces.get(number)
+        return html.lens(self.model(kept.model), kept.trace)
+
+    def rollout(self, number: str) -> dict[str, Any]:
+        kept = self.traces.get(number)
+        return html.rolled(self.model(kept.model), kept.trace)
+
+    def html(self, number: str, view: str) -> str:
+        kept = self.traces.get(number)
+        return html.page(kept.trace, view=view, info=kept.info)
+
+    def next(self, asked: AskNext) -> dict[str, Any]:
+        """The distribution of the next token, before and after what sampling does to it."""
+        model = self._writer(asked.model)
+        self._check_ids(model, asked.prefix)
+        logits_V = next_logits(model.network, self._prompt(model, asked.text), asked.prefix, model.usage)
+        options = Generation(
+            sample=True, temperature=asked.temperature, top_k=asked.top_k, top_p=asked.top_p, min_p=asked.min_p
+        )  # fmt: skip
+        if model.usage.never:
+            logits_V = logits_V.index_fill(0, torch.tensor(model.usage.never), -torch.inf)
+        warped_V = warped(logits_V[None], options)[0]
+        vocabulary = self._spelling(model)
+        [plain], [left] = (top_of(each[None].softmax(-1), vocabulary, asked.n) for each in (logits_V, warped_V))
+        return {
+            "written": model.tokenizer.decode(asked.prefix) if model.tokenizer else "",
+            "tokens": [{"id": number, "text": vocabulary[number]} for number in asked.prefix],
+            "plain": plain,
+            "warped": [each for each in left if each["p"] > 0],
+            "left": int((warped_V > -torch.inf).sum()),
+            "end": list(model.usage.end),
+        }
+
+    def beams(self, asked: AskBeams, check: Check) -> dict[str, Any]:
+        model = self._writer(asked.model)
+        self._check_ids(model, asked.prefix)
+        options = Generation(
+            beams=asked.beams, n_best=asked.beams, max_new_tokens=self._room(asked.max_new_tokens, asked.prefix),
+            length_penalty=asked.length_penalty, prefix=tuple(asked.prefix),
+        )  # fmt: skip
+        found = search(model.network, self._prompt(model, asked.text), options, model.usage, check)
+        spelled, tokenizer = self._spelling(model), model.tokenizer
+        assert tokenizer is not None
+        return {
+            "steps": [
+                [asdict(each) | {"token": {"id": each.token, "text": spelled[each.token]}} for each in step]
+                for step in found.steps
+            ],
+            "texts": [
+                {"text": tokenizer.decode(text.ids), "ids": list(text.ids), "score": text.score, "ended": text.ended,
+                 "tokens": [{"id": token.id, "text": spelled[token.id], "logprob": token.logprob}
+                            for token in text.tokens]}
+                for text in found.written
+            ],
+        }  # fmt: skip
+
+    def generate(self, asked: AskGenerate, check: Check) -> Iterator[dict[str, Any]]:
+        model = self._writer(asked.model)
+        self._check_ids(model, asked.prefix)
+        options = Generation(
+            max_new_tokens=self._room(asked.max_new_tokens, asked.prefix), beams=1, prefix=tuple(asked.prefix),
+            alternatives=asked.alternatives,
+        )  # fmt: skip
+        if asked.sample:
+            options = replace(
+                options, sample=True, seed=asked.seed, temperature=asked.temperature, top_k=asked.top_k,
+                top_p=asked.top_p, min_p=asked.min_p,
+            )  # fmt: skip
+        spelled, tokenizer = self._spelling(model), model.tokenizer
+        assert tokenizer is not None
+        ids = []
+        for token in stream(model.network, self._prompt(model, asked.text), options, model.usage, tokenizer.decode):
+            check()
+            ids.append(token.id)
+            top = [{"id": i, "text": spelled[i], "p": _exp(logprob)} for i, logprob in token.alternatives]
+            yield {"event": "token", "id": token.id, "text": spelled[token.id], "logprob": token.logprob, "top": top}
+        yield {"event": "done", "text": tokenizer.decode(ids), "tokens": len(ids)}
+
+    @staticmethod
+    def _room(new: int, prefix: Sequence[int]) -> int:
+        """A prefix counts as written."""
+        return new + len(prefix)
+
+    def _writer(self, name: str) -> "Model":
+        model = self.model(name)
+        if not model.network.has_decoder or model.tokenizer is None:
+            raise InputError(f"{name} does not write: it has no decoder")
+        return model
+
+    def _prompt(self, model: "Model", text: str) -> Prompt:
+        assert model.tokenizer is not None
+        self._check_length(model, text)
+        return Prompt(tuple(model.tokenizer.encode(text).ids))
+
+    def _check_ids(self, model: "Model", ids: Sequence[int]) -> None:
+        size = len(self._spelling(model))
+        for number in ids:
+            if number >= size:
+                raise InputError(f"{number} is no token of {model.name}: ids count from 0 to {size - 1}")
+
+    def _spelling(self, model: "Model") -> Sequence[str]:
+        stack = model.config.decoder
+        assert stack is not None
+        assert stack.vocabulary is not None
+        assert model.tokenizer is not None
+        return Spelling(model.tokenizer, stack.vocabulary)
+
+    def notes(self) -> dict[str, Any]:
+        examples = []
+        for record in notes.data()["examples"]:
+            worked = notes.to_json(notes.example(record["number"]))
+            examples.append(worked | {"inputs": record["inputs"], "compute": record["compute"]})
+        asked = [asdict(each) | {"demonstration": quiz.demonstrate(each.number)} for each in quiz.questions()]
+        return {"examples": examples, "quiz": asked}
+
+    def note(self, number: int, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        return notes.to_json(notes.reworked(number, inputs)) | {"inputs": dict(inputs)}
+
+
+def _exp(logprob: float) -> float:
+    return float(torch.tensor(logprob).exp())

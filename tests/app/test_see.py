@@ -1,0 +1,118 @@
+"""`cutaway see` as a person uses it."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import cutaway
+from tests import commands
+from tests.tasks import small, tiny
+
+TEXT = "The animal didn't cross the street because it was too tired."
+
+
+def see(*words: object, **environment: str) -> commands.Done:
+    return commands.run(["see", *map(str, words)], environment={"COLUMNS": "100", **environment})
+
+
+@pytest.fixture(scope="module")
+def gru(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small.model("gru-seq2seq").save(tmp_path_factory.mktemp("see") / "gru")
+
+
+def test_heads_are_drawn() -> None:
+    done = see(TEXT)
+    assert (done.code, done.err) == (0, "")
+    lines = done.out.splitlines()
+    assert lines[0] == cutaway.load("en-fr").translate(TEXT)
+    assert sum(line.split().count("head") for line in lines if not line.startswith("  1.")) == 6
+    assert max(map(len, lines)) <= 100
+    assert "█" in done.out
+    links = lines[lines.index("strongest") + 1 :]
+    assert len(links) == 8
+    assert all("→" in line for line in links)
+
+
+def test_one_head_is_drawn_with_its_tokens() -> None:
+    done = see("The cat sat.", "--kind", "encoder", "--layer", "1", "--head", "2")
+    assert "encoder.blocks.1.self_attention.weights, head 2" in done.out
+    assert "│ cat" in done.out
+    assert "(head 2)" in done.out
+
+
+def test_json_holds_the_networks_weights() -> None:
+    data = json.loads(see("The cat sat.", "--kind", "decoder", "--layer", "0", "--json").out)
+    trace = cutaway.load("en-fr").trace("The cat sat.")
+    weights = trace["decoder.blocks.0.self_attention.weights"][0]
+    assert data["attention"] == "decoder.blocks.0.self_attention"
+    assert data["queries"] == data["keys"] == list(trace.words.target)
+    assert [each["weights"] for each in data["heads"]] == [head.tolist() for head in weights]
+    best = data["strongest"][0]
+    assert best["weight"] == weights.max().item() == weights[best["head"], best["query"], best["key"]].item()
+
+
+def test_a_weight_is_explained() -> None:
+    done = see("The cat sat.", "--kind", "cross", "--layer", "2", "--head", "4", "--explain", "Le,cat")
+    steps = [line.split(",")[0].rpartition(".")[2] for line in done.out.splitlines() if line.startswith("decoder.")]
+    assert steps == ["scores", "scaled_scores", "masked_scores", "weights"]
+    assert done.out.count("the network has the same") == 4
+    by_number = see("The cat sat.", "--kind", "cross", "--layer", "2", "--head", "4", "--explain", "1, 1")
+    assert by_number.out == done.out
+
+
+def test_a_page_and_a_picture(tmp_path: Path) -> None:
+    done = see("The cat sat.", "--html", tmp_path / "out.html", "--png", tmp_path / "out.png")
+    assert (done.code, done.err) == (0, "")
+    page = (tmp_path / "out.html").read_text(encoding="utf-8")
+    data = page.partition('id="cutaway-data">')[2].partition("</script>")[0]
+    assert json.loads(data)["traces"][0]["info"]["written"] == "Le chat s'est assis."
+    assert (tmp_path / "out.png").read_bytes().startswith(b"\x89PNG")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out.html", "out.png"]
+
+
+def test_every_half_has_its_attention(tmp_path: Path) -> None:
+    for name, path, text in (
+        ("decoder.blocks", tiny.gpt2(tmp_path / "gpt2"), "the cat sat"),
+        ("encoder.blocks", tiny.bert(tmp_path / "bert", "BertForMaskedLM"), "the cat sat"),
+        ("decoder.attention", small.model("bahdanau-gru").save(tmp_path / "gru"), "The cat"),
+    ):
+        done = see(text, "-m", path)
+        assert (done.code, done.err) == (0, "")
+        assert f"{name}" in done.out
+        assert "strongest" in done.out
+
+
+def test_an_image(tmp_path: Path) -> None:
+    from PIL import Image
+
+    Image.new("RGB", (40, 30), (200, 80, 40)).save(tmp_path / "red.png")
+    done = see(tmp_path / "red.png", "-m", tiny.vit(tmp_path / "vit"))
+    assert (done.code, done.err) == (0, "")
+    assert "[class]" in done.out
+
+
+def test_a_model_without_attention_says_so(gru: Path, tmp_path: Path) -> None:
+    done = see("The cat", "-m", gru, "--html", tmp_path / "x.html")
+    assert done.code == 0
+    assert "has no attention" in done.out
+    assert (tmp_path / "x.html").is_file()
+    assert "nothing to draw" in commands.one_sentence(see("The cat", "-m", gru, "--json"))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--layer", "9"], "no cross layer '9' (known: 0, 1, 2)"),
+        (["--head", "9"], "has 6 heads, counted from 0; there is no head 9"),
+        (["--explain", "3"], "give a query and a key"),
+        (["--explain", "dog,0"], "there is no query 'dog'; choose one of 0:<s> 1:"),
+        (["--html", "out.txt"], "does not end in .html"),
+        (["--png", "out.jpg"], "does not end in .png"),
+        (["--html", "/nowhere/out.html"], "can't write /nowhere/out.html"),
+        (["--model", "nowhere/at-all"], "nowhere/at-all"),
+        (["--kind", "side"], "'side' is not one of"),
+    ],
+)
+def test_mistakes(words: list[str], said: str) -> None:
+    assert said in commands.one_sentence(see("The cat sat.", *words, HF_HUB_OFFLINE="1"))

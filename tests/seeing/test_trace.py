@@ -1,0 +1,211 @@
+"""A model's trace: what it read and wrote, the words on its axes, how it searched; and the same again from disk."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+import cutaway
+from cutaway.decoding.generation import Generation, Prompt
+from cutaway.decoding.search import write
+from cutaway.errors import CheckpointError, InputError
+from cutaway.model import Model
+from cutaway.models.usage import Usage
+from cutaway.seeing.trace import Trace
+from cutaway.seeing.words import joined, word_numbers
+from cutaway.text.two import TwoTokenizers
+from tests.decoding.writers import WRITERS
+from tests.tasks import small, tiny
+
+TEXT = "The cat sat on the mat."
+
+
+@pytest.fixture(scope="module")
+def translator() -> Model:
+    return cutaway.load("en-fr")
+
+
+def test_the_words_on_the_axes(translator: Model) -> None:
+    trace = translator.trace("The animal didn't cross.", "L'animal n'a pas traversé.")
+    source = ("The", "▁animal", "▁didn", "'t", "▁cross", ".", "</s>")
+    assert trace.words.source == source
+    assert trace.words.of_source == (0, 1, 2, 2, 3, 3, 4)
+    assert joined(source, trace.words.of_source) == ("The", "animal", "didn't", "cross.", "</s>")
+    assert trace.words.target[:3] == ("<s>", "L'", "▁animal")
+    weights = trace.labels("decoder.blocks.0.cross_attention.weights")
+    assert weights == (None, None, trace.words.target, source)
+    assert trace.labels("decoder.blocks.0.self_attention.weights")[2:] == (trace.words.target,) * 2
+    assert trace.labels("encoder.blocks.0.self_attention.keys") == (None, None, source, None)
+    assert trace.labels("decoder.blocks.0.cross_attention.keys") == (None, None, source, None)
+    words = trace.labels("head.vocabulary.logits")[2]
+    assert words is not None
+    assert len(words) == translator.config.last.vocabulary
+    assert words[trace.run.inputs["target"][0, 2]] == "▁animal"
+
+
+def test_it_writes_what_it_is_not_given(translator: Model) -> None:
+    trace = translator.trace(TEXT)
+    assert trace.search is not None
+    best = trace.search.written[0]
+    assert translator.tokenizer.decode(best.ids) == translator.translate(TEXT)
+    [[expected]] = write(
+        translator.network, [Prompt(tuple(translator.tokenizer.encode(TEXT).ids))],
+        Generation(beams=translator.usage.beams, length_penalty=translator.usage.length_penalty), translator.usage,
+    )  # fmt: skip
+    assert best.ids == expected.ids
+    assert best.score == pytest.approx(expected.score)
+    logprobs = trace["head.vocabulary.logits"][0].log_softmax(-1)
+    for place, token in enumerate(best.tokens):
+        assert token.logprob == pytest.approx(float(logprobs[place, token.id]), abs=1e-4)
+        assert len(token.alternatives) == 8
+    assert translator.trace(TEXT, translator.translate(TEXT)).words.target == trace.words.target
+    assert translator.trace(TEXT, "").search is None
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_every_writer_tells_its_search(name: str) -> None:
+    """The tree of candidates holds the texts that were found, with their scores."""
+    model = small.model(name, usage=Usage(start=2, end=(3,), pad=0, never=(0, 1, 2, 4)))
+    trace = model.trace("The cat", generation=Generation(beams=3, n_best=3, max_new_tokens=5, length_penalty=0.0))
+    assert trace.search is not None
+    nodes = {node.number: node for step in trace.search.steps for node in step}
+    assert list(nodes) == list(range(len(nodes)))
+    found = {}
+    for node in nodes.values():
+        ids, at = [node.token], node
+        while at.parent is not None:
+            at = nodes[at.parent]
+            assert at.kept
+            ids.append(at.token)
+        found[tuple(ids[::-1])] = node
+    for text in trace.search.written:
+        ids = (*text.ids, *(() if text.end is None else (text.end,)))
+        assert found[ids].score == pytest.approx(text.score, abs=1e-4)
+        assert found[ids].ended
+
+
+def test_a_decoder_writes_on_if_asked() -> None:
+    model = small.model("gpt2")
+    plain = model.trace("The cat")
+    longer = model.trace("The cat", generation=Generation(max_new_tokens=4, min_new_tokens=4))
+    n = len(plain.words.target)
+    assert plain.search is None
+    assert longer.words.target[:n] == plain.words.target
+    assert len(longer.words.target) == n + 4
+    assert longer.words.source == ()
+
+
+def test_a_pair_has_segments(tmp_path: Path) -> None:
+    model = cutaway.load(tiny.bert(tmp_path / "bert", "BertForQuestionAnswering"))
+    trace = model.trace("who sat", pair="the cat sat")
+    encoding = model.tokenizer.encode("who sat", "the cat sat")
+    expected = model.network(torch.tensor([encoding.ids]), segments=torch.tensor([encoding.segments]))
+    torch.testing.assert_close(trace.output, expected)  # which was computed fused
+    assert trace.words.source == ("[CLS]", "who", "sat", "[SEP]", "the", "cat", "sat", "[SEP]")
+    assert trace.words.target == ()
+
+
+def test_an_image_is_cut_into_patches(tmp_path: Path) -> None:
+    model = cutaway.load(tiny.vit(tmp_path / "vit"))
+    size, channels = model.config.encoder.patches.image_size, model.config.encoder.patches.channels
+    image = torch.randn(channels, size, size)
+    trace = model.trace(image)
+    rows, columns = trace.words.patches
+    assert trace.words.source[:3] == ("[class]", "1,1", "1,2")
+    assert len(trace.words.source) == 1 + rows * columns
+    assert trace.labels("encoder.embedding.pixels")[1] == trace.words.source[1:]
+    assert trace.words.classes == ("cat", "dog", "bird", "mat", "rug")
+    with pytest.raises(InputError, match="reads one image"):
+        model.trace(image, "a cat")
+
+
+def test_two_vocabularies_are_each_spelled_by_their_own() -> None:
+    words = TwoTokenizers(small.tokenizer("bpe"), small.tokenizer("character"))
+    model = small.model("transformer-tiny", words)
+    trace = model.trace("The cat", "Le chat")
+    assert trace.words.target[1:] == ("L", "e", "▁", "c", "h", "a", "t")
+    assert "".join(trace.words.source).replace("▁", " ").strip("<s>/ ") == "The cat"
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "expected"),
+    [
+        ("bpe", "naïve cats", ["naïve", "cats"]),
+        ("unigram", "the cat's hat", ["the", "cat's", "hat"]),
+        ("wordpiece", "The cat sat", ["The", "cat", "sat"]),
+        ("character", "a dog", ["a", "dog"]),
+    ],
+)
+def test_pieces_are_put_together(kind: str, text: str, expected: list[str]) -> None:
+    model = small.model("gpt2", small.tokenizer(kind))
+    words = model.trace(text).words
+    special = ("<s>", "</s>", "[CLS]", "[SEP]")
+    assert [word for word in joined(words.target, words.of_target) if word not in special and word != "·"] == expected
+    assert len(word_numbers(model.tokenizer, [], [])) == 0
+
+
+@pytest.mark.parametrize(
+    ("preset", "given", "said"),
+    [
+        ("bert-tiny", {"target": "x"}, "no second input"),
+        ("gpt2", {"target": "x"}, "no second input"),
+        ("gpt2", {"pair": "x"}, "reads one text"),
+        ("transformer-tiny", {"pair": "x"}, "reads one text"),
+        ("bert-tiny", {"generation": Generation()}, "does not write"),
+        ("transformer-tiny", {"target": 3}, "expected a text"),
+    ],
+)
+def test_what_a_model_can_not_be_given(preset: str, given: dict, said: str) -> None:
+    model = small.model(preset) if preset != "bert-tiny" else small.headed(preset, small.tokenizer())
+    with pytest.raises(InputError, match=said):
+        model.trace("The cat", **given)
+
+
+def test_save_and_load_are_exact(translator: Model, tmp_path: Path) -> None:
+    trace = translator.trace(TEXT, keep=["*.weights", "head.*", "*.masked_scores"])
+    assert trace.save(tmp_path / "trace") == tmp_path / "trace"
+    again = Trace.load(tmp_path / "trace")
+    assert list(again) == list(trace)
+    for name in trace:
+        assert torch.equal(again[name], trace[name]), name
+        assert (again.axes(name), again.formula(name)) == (trace.axes(name), trace.formula(name))
+        assert again.labels(name)[-1] is None or list(again.labels(name)[-1]) == list(trace.labels(name)[-1])
+    assert torch.equal(again.output, trace.output)
+    assert again.search == trace.search
+    assert again.run.config == translator.config
+    assert torch.equal(again.run.inputs["target"], trace.run.inputs["target"])
+    assert sorted(path.name for path in (tmp_path / "trace").iterdir()) == ["trace.json", "trace.safetensors"]
+
+
+def test_recurrent_values_are_saved_side_by_side(tmp_path: Path) -> None:
+    trace = small.model("bahdanau-gru").trace("The cat", "Le chat")
+    again = Trace.load(trace.save(tmp_path))
+    assert torch.equal(again["decoder.attention.weights"], trace["decoder.attention.weights"])
+    assert again["encoder.backwards.0.hidden"].shape[1] == len(trace.words.source)
+
+
+def test_a_broken_trace_is_a_sentence(translator: Model, tmp_path: Path) -> None:
+    translator.trace(TEXT, keep="*.weights").save(tmp_path)
+    known = json.loads((tmp_path / "trace.json").read_text())
+    (tmp_path / "trace.json").write_text(json.dumps(known | {"format": 9}))
+    with pytest.raises(CheckpointError, match="has format 9; this version reads 1"):
+        Trace.load(tmp_path)
+    (tmp_path / "trace.json").write_text(json.dumps({"format": 1}))
+    with pytest.raises(CheckpointError, match="is not of a trace"):
+        Trace.load(tmp_path)
+    (tmp_path / "trace.json").write_text(json.dumps(known))
+    (tmp_path / "trace.safetensors").write_bytes(b"broken")
+    with pytest.raises(CheckpointError, match=r"trace\.safetensors can't be read"):
+        Trace.load(tmp_path)
+    with pytest.raises(CheckpointError, match="can't be read"):
+        Trace.load(tmp_path / "nowhere")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CheckpointError, match="can't write the trace"):
+        translator.trace(TEXT, keep="*.weights").save(tmp_path / "file")
+
+
+def test_looking_changes_nothing(translator: Model) -> None:
+    before = translator.translate(TEXT)
+    translator.trace(TEXT)
+    assert translator.translate(TEXT) == before

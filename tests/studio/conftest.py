@@ -1,0 +1,42 @@
+"""The models of the studio's tests: the one that ships, and a tiny one of each family."""
+
+import io
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import cutaway
+from cutaway.model import Model
+from tests.studio.models import all_families
+from tests.studio.serving import Served, serving
+
+SENTENCE = "The animal didn't cross the street because it was too tired."
+
+
+@pytest.fixture(scope="session")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Model]:
+    """By name: en-fr and the families."""
+    folders: dict[str, str | Path] = {"en-fr": "en-fr", **all_families(tmp_path_factory.mktemp("families"))}
+    found = {}
+    for name, folder in folders.items():
+        found[name] = cutaway.load(folder)
+        found[name].name = name
+    return found
+
+
+@pytest.fixture(scope="session")
+def served(models: dict[str, Model]) -> Iterator[Served]:
+    with serving(list(models.values())) as studio:
+        yield studio
+
+
+@pytest.fixture(scope="session")
+def picture() -> bytes:
+    """A PNG file of coloured noise."""
+    pixels = np.random.default_rng(0).integers(0, 256, (40, 40, 3), dtype=np.uint8)
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "PNG")
+    return file.getvalue()
