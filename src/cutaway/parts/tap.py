@@ -85,9 +85,14 @@ def taps(network: nn.Module) -> dict[str, Tap]:
     return {name: module for name, module in network.named_modules() if isinstance(module, Tap)}
 
 
-def matching(network: nn.Module, pattern: str) -> dict[str, Tap]:
-    """The taps whose name matches a shell pattern (`*.weights`); an error if there are none."""
-    known = taps(network)
+def matching(network: nn.Module, pattern: str, known: Mapping[str, Tap] | None = None) -> dict[str, Tap]:
+    """The taps whose name matches a shell pattern (`*.weights`); an error if there are none.
+
+    `known`: its taps, where they were found before.
+    """
+    known = taps(network) if known is None else known
+    if pattern in known:
+        return {pattern: known[pattern]}
     found = {name: tap for name, tap in known.items() if fnmatchcase(name, pattern)}
     if not found:
         raise InputError(unknown("tap", pattern, known, limit=12))
@@ -101,8 +106,9 @@ def listening(network: nn.Module, listeners: Mapping[str, Listener]) -> Iterator
     Only the code run in this context (this thread, this task) is heard. Contexts nest: the outer one is called first.
     """
     table = dict(_listeners.get() or {})
+    known = taps(network) if listeners else {}
     for pattern, listener in listeners.items():
-        for name, tap in matching(network, pattern).items():
+        for name, tap in matching(network, pattern, known).items():
             table[tap] = (*table.get(tap, ()), (name, listener))
     token = _listeners.set(table)
     try:

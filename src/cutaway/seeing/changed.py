@@ -83,8 +83,8 @@ class Changed:
 
         Values whose shape has changed, because the second text is longer or shorter, are left out.
         """
-        shared = [name for name in self.original if name in self.changed]
-        pairs = {name: (self.original[name], self.changed[name]) for name in shared}
+        known = set(self.changed)
+        pairs = {name: (self.original[name], self.changed[name]) for name in self.original if name in known}
         return {name: _distance(a, b) for name, (a, b) in pairs.items() if a.shape == b.shape}
 
     @property

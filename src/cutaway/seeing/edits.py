@@ -44,7 +44,7 @@ class Edit:
             return Patch.named(data, traces or {})
         if isinstance(data, Mapping) and data.get("to") == "-inf":
             data = {**data, "to": -math.inf}
-        kinds: tuple[type[Edit], ...] = (Zero, Scale, Set, Off)
+        kinds: tuple[type[Edit], ...] = (Zero, Scale, Set, Off, Patch)
         return schema.from_json_of(kinds, data, "edit")
 
 

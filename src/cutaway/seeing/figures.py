@@ -30,6 +30,8 @@ FONTS = (
 )  # fmt: skip
 """In the order they are asked for a letter; those that are not installed are left out."""
 SUFFIXES = (".png", ".svg")
+LARGEST = 12.0
+"""Inches of a heat map with a hundred tokens or more: their cells get smaller, and not all have a label."""
 
 
 def matplotlib(part: str = "") -> Any:
@@ -76,7 +78,7 @@ def save(figure: "Figure", path: str | Path) -> Path:
 
 def matrix(
     value: Tensor,
-    rows: Sequence[str],
+    rows: Sequence[str] | None,
     columns: Sequence[str] | None,
     *,
     title: str,
@@ -85,19 +87,21 @@ def matrix(
     bar: str,
     signed: bool = False,
 ) -> "Figure":
-    """A heat map with names along it and a colour bar; with its numbers if there is room for them. `columns` None: they
-    are counted."""
+    """A heat map with names along it and a colour bar; with its numbers if there is room for them. Rows or columns
+    without names are counted."""
     n, m = value.shape
-    size = label_size(max(n, m if columns is not None else 0), 9.5)
-    numbers = columns is not None and n <= 40 and m <= 14
-    cell = 0.46 if numbers else size * 1.35 / 72
-    high = n * (0.34 if numbers else cell)
-    figure = new_figure(min(30.0, max(3.6, m * cell if columns is not None else 7.0)) + 2.6, max(1.8, high) + 1.7)
+    numbers = rows is not None and columns is not None and n <= 40 and m <= 14
+    size = label_size(max(n, m) if columns is not None else n, 9.5)
+    side = size * 1.35 / 72
+    high = min(LARGEST, max(1.8, n * (0.34 if numbers else side))) if rows is not None else 4.6
+    wide = min(LARGEST, max(3.6, m * (0.46 if numbers else side))) if columns is not None else 7.0
+    figure = new_figure(wide + 2.6, high + 1.7)
     axes = figure.subplots()
     finite = value[value.isfinite()]
-    most = float(finite.abs().max()) if len(finite) else 1.0
+    most = (float(finite.abs().max()) if len(finite) else 0.0) or 1.0
     image = heat(axes, value, SIGNED if signed else WEIGHTS, -most if signed else 0.0, most)
-    words_along(axes, columns, rows, size)
+    words_along(axes, columns, None, size, room=wide / m)
+    words_along(axes, None, rows, label_size(n, 9.5), line=high / n)
     axes.set_xlabel(across, fontsize=10, color=GREY)
     axes.set_ylabel(down, fontsize=10, color=GREY)
     if numbers:
@@ -116,8 +120,19 @@ def heat(axes: "Axes", value: Tensor, colours: Sequence[str], low: float, high: 
     )  # fmt: skip
     for spine in axes.spines.values():
         spine.set(color="#c9d1d9", linewidth=0.7)
-    axes.tick_params(length=0)
+    axes.tick_params(length=0, labelsize=8, labelcolor=INK)
     return image
+
+
+def plain_axes(axes: "Axes", n: int) -> None:
+    """For bars and lines beside `n` names, the first on top: only the axis below is drawn."""
+    axes.set_ylim(n - 0.4, -0.6)
+    axes.grid(axis="x", color="#e7ebef", linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.tick_params(length=0, labelsize=8, labelcolor=INK)
+    for place in ("top", "right", "left"):
+        axes.spines[place].set_visible(False)
+    axes.spines["bottom"].set(color="#c9d1d9", linewidth=0.7)
 
 
 def colour_bar(figure: "Figure", image: Any, beside: "Sequence[Axes]", label: str) -> None:
@@ -127,26 +142,44 @@ def colour_bar(figure: "Figure", image: Any, beside: "Sequence[Axes]", label: st
     bar.outline.set(edgecolor="#c9d1d9", linewidth=0.7)
 
 
-def write_numbers(axes: "Axes", value: Tensor, most: float, form: str = "{:.2f}") -> None:
-    """Each cell's number in it, white on dark."""
+def write_numbers(axes: "Axes", value: Tensor, most: float) -> None:
+    """Each cell's number in it, white on dark; what is next to nothing beside the rest is left out."""
+    digits = 2 if most < 10 else 1 if most < 100 else 0
     for i, row in enumerate(value.tolist()):
         for j, number in enumerate(row):
-            if math.isfinite(number):
+            text = f"{number:,.{digits}f}".replace("-", "−")
+            if math.isfinite(number) and text.strip("−0."):
                 colour = "white" if abs(number) > 0.55 * most else INK
-                text = form.format(number).replace("-", "−")
                 axes.text(j, i, text, ha="center", va="center", fontsize=7, color=colour)
 
 
 def words_along(
-    axes: "Axes", across: Sequence[str] | None, down: Sequence[str] | None, size: float, *, turned: bool = True
+    axes: "Axes",
+    across: Sequence[str] | None,
+    down: Sequence[str] | None,
+    size: float,
+    *,
+    room: float = 0.0,
+    line: float = 1.0,
 ) -> None:
-    """Tokens, or other names, along the axes; None leaves an axis as it is."""
+    """Tokens, or other names, along the axes; None leaves an axis as it is. `room` and `line`: inches for each name
+    across and down. Where that is too little for the longest name they stand upright, and where it is too little for a
+    line of letters, some are left out."""
     if across is not None:
-        axes.set_xticks(range(len(across)), labels=[written(each) for each in across], fontsize=size, color=INK)
-        axes.tick_params(axis="x", rotation=90 if turned and len("".join(across)) > len(across) * 2 else 0, pad=2)
+        names = [written(each) for each in across]
+        upright = max(map(len, names)) * size * 0.62 / 72 > room
+        axes.set_xticks(range(len(names)), labels=_apart(names, size, room), fontsize=size, color=INK)
+        axes.tick_params(axis="x", rotation=90 if upright else 0, pad=2)
     if down is not None:
-        axes.set_yticks(range(len(down)), labels=[written(each, 34) for each in down], fontsize=size, color=INK)
+        names = [written(each, 34) for each in down]
+        axes.set_yticks(range(len(names)), labels=_apart(names, size, line), fontsize=size, color=INK)
         axes.tick_params(axis="y", pad=3)
+
+
+def _apart(names: Sequence[str], size: float, room: float) -> list[str]:
+    """As many of the names as there is room for."""
+    step = max(1, math.ceil(size * 1.05 / 72 / room)) if room > 0 else 1
+    return [name if i % step == 0 else "" for i, name in enumerate(names)]
 
 
 def label_size(n: int, largest: float) -> float:

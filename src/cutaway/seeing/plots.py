@@ -18,6 +18,7 @@ from cutaway.seeing.figures import (
     BLUE,
     GREY,
     INK,
+    LARGEST,
     ORANGE,
     WEIGHTS,
     colour_bar,
@@ -27,6 +28,7 @@ from cutaway.seeing.figures import (
     layer_name,
     matrix,
     new_figure,
+    plain_axes,
     spoken,
     words_along,
     write_numbers,
@@ -48,7 +50,7 @@ def heads(trace: Trace, attention: str, *, row: int = 0) -> "Figure":
     columns = min(H, 4 if H != 6 else 3)
     rows = math.ceil(H / columns)
     size = label_size(max(T, S), 8.0)
-    across, down = (max(1.5, n * size * 1.22 / 72) for n in (S, T))
+    across, down = (min(LARGEST * 0.6, max(1.5, n * size * 1.22 / 72)) for n in (S, T))
     figure = new_figure(columns * (across + 0.15) + 1.9, rows * (down + 0.35) + 1.5)
     every = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
     top = float(weights_HTS.max())
@@ -59,8 +61,11 @@ def heads(trace: Trace, attention: str, *, row: int = 0) -> "Figure":
         image = heat(axes, weights_HTS[h], WEIGHTS, 0.0, top)
         axes.set_title(f"head {h}", fontsize=9, color=INK, pad=3)
         last_row = h + columns >= H
-        words_along(axes, keys if last_row else None, queries if h % columns == 0 else None, size)
-        axes.tick_params(labelbottom=last_row, labelleft=h % columns == 0)
+        left = h % columns == 0
+        words_along(
+            axes, keys if last_row else None, queries if left else None, size, room=across / S, line=down / T
+        )  # fmt: skip
+        axes.tick_params(labelbottom=last_row, labelleft=left)
     colour_bar(figure, image, list(every.flat[:H]), "attention weight")
     figure.supxlabel("looked at (key)", fontsize=10, color=GREY)
     figure.supylabel("looking (query)", fontsize=10, color=GREY)
@@ -110,13 +115,18 @@ def positions(seen: Trace | Network, stack: Side, *, n: int = 64) -> "Figure":
         value, across, bar = turned[:, : half.head_width // 2], "pair of numbers in a head", "cos of the angle"
         title = f"Rotary positions: by what angle each place turns queries and keys ({stack})"
     else:
-        value = _position_vectors(weights, half, stack, n)
+        value = _position_vectors(seen, weights, half, stack, n)
         across, bar, title = "place in the vector", "value", f"Position vectors ({stack})"
-    labels = labels if len(labels) == len(value) else [str(i) for i in range(len(value))]
-    return matrix(value, labels, None, title=title, down="position", across=across, bar=bar, signed=True)
+    rows = labels if len(labels) == len(value) else None
+    return matrix(value, rows, None, title=title, down="position", across=across, bar=bar, signed=True)
 
 
-def _position_vectors(weights: Mapping[str, Tensor], half: StackConfig, stack: str, n: int) -> Tensor:
+def _position_vectors(
+    seen: Trace | Network, weights: Mapping[str, Tensor], half: StackConfig, stack: str, n: int
+) -> Tensor:  # fmt: skip
+    added = f"{stack}.embedding.position_vectors"
+    if isinstance(seen, Trace) and added in set(seen):
+        return seen[added][0]
     if half.positions == "learned":
         table = weights.get(f"{stack}.embedding.positions.weight")
         if table is None:
@@ -135,8 +145,10 @@ def _bias_by_distance(weights: Mapping[str, Tensor], half: StackConfig, stack: s
     bias = RelativeBias(half.t5_buckets, half.t5_max_distance, half.n_heads, both_ways=both_ways)
     distances = torch.arange(-n + 1, n if both_ways else 1)
     value = table.detach()[bias.bucket(distances)].T
+    apart = max(1, math.ceil(len(distances) / 24))  # of so many distances, one is written
+    across = [f"{d:+d}".replace("-", "−").replace("+0", "0") if d % apart == 0 else "" for d in distances.tolist()]
     return matrix(
-        value, [f"head {h}" for h in range(len(value))], [f"{d:+d}" if d else "0" for d in distances.tolist()],
+        value, [f"head {h}" for h in range(len(value))], across,
         title=f"Relative positions: what is added to a score at each distance ({stack})", down="",
         across="distance: key − query", bar="bias", signed=True,
     )  # fmt: skip
@@ -149,7 +161,8 @@ def norms(trace: Trace, name: str, *, row: int = 0) -> "Figure":
     side = trace.words.side(name, "T")
     labels = (trace.words.source if side == "source" else trace.words.target) or [str(i) for i in range(len(before))]
     size = label_size(len(labels), 9.0)
-    figure = new_figure(8.6, max(2.4, len(labels) * size * 1.45 / 72 + 1.5))
+    high = min(2 * LARGEST, max(1.0, len(labels) * size * 1.45 / 72))
+    figure = new_figure(8.6, high + 1.5)
     for axes, value, colour, title in zip(
         figure.subplots(1, 2, sharey=True), (before, after), (ORANGE, BLUE), ("before", "after"), strict=True
     ):
@@ -161,12 +174,8 @@ def norms(trace: Trace, name: str, *, row: int = 0) -> "Figure":
         axes.plot(mean, places, "o", color="white", markeredgecolor=colour, markersize=max(2.5, size * 0.45))
         axes.set_title(title, fontsize=10, color=INK)
         axes.set_xlabel("value", fontsize=9, color=GREY)
-        axes.set_ylim(len(labels) - 0.4, -0.6)
-        axes.grid(axis="x", color="#e7ebef", linewidth=0.6)
-        axes.set_axisbelow(True)
-        for spine in ("top", "right", "left"):
-            axes.spines[spine].set_visible(False)
-        words_along(axes, None, labels, size)
+        plain_axes(axes, len(labels))
+        words_along(axes, None, labels, size, line=high / len(labels))
     figure.text(
         0.5, 0.0, "dot: mean   thick: one standard deviation   thin: least to greatest", ha="center", va="top",
         fontsize=8, color=GREY,
@@ -213,7 +222,7 @@ def lens(record: Lens, *, at_once: int = 20) -> "Figure":
                     color="white" if each.p > 0.55 else INK,
                 )  # fmt: skip
         axes.set_ylim(-0.5, len(layers) - 0.5)  # the last block on top
-        words_along(axes, [labels[i] for i in places], names, 8.0, turned=False)
+        words_along(axes, [labels[i] for i in places], names, 8.0, room=1.0)
     every[-1].set_xlabel("token that was read", fontsize=10, color=GREY)
     colour_bar(figure, image, list(every), "probability")
     return finished(figure, "What each block would already say")
@@ -225,7 +234,7 @@ def residual(trace: Trace, *, row: int = 0) -> "Figure":
     n, depth = max(record.values.shape[1] for record in records), sum(len(record.names) for record in records)
     size = label_size(n, 9.0)
     numbers = n <= 18
-    across = max(4.0, n * (0.46 if numbers else size * 1.3 / 72))
+    across = min(LARGEST, max(4.0, n * (0.46 if numbers else size * 1.3 / 72)))
     figure = new_figure(across + 2.2, depth * 0.32 + 1.15 * len(records) + 0.7)
     every = figure.subplots(
         len(records), 1, squeeze=False, gridspec_kw={"height_ratios": [len(record.names) for record in records]}
@@ -234,10 +243,10 @@ def residual(trace: Trace, *, row: int = 0) -> "Figure":
         image = heat(axes, record.values, WEIGHTS, 0.0, float(record.values.max()))
         axes.set_ylim(-0.5, len(record.names) - 0.5)
         tokens = record.tokens or [str(i) for i in range(record.values.shape[1])]
-        words_along(axes, tokens, [layer_name(name) for name in record.names], size)
+        words_along(axes, tokens, [layer_name(name) for name in record.names], size, room=across / len(tokens))
         axes.set_title(record.stack, fontsize=10, color=INK)
         if numbers:
-            write_numbers(axes, record.values, float(record.values.max()), "{:.3g}")
+            write_numbers(axes, record.values, float(record.values.max()))
         colour_bar(figure, image, [axes], "length |x|")
     return finished(figure, "How long the vectors grow")
 
@@ -260,18 +269,18 @@ def attribution(record: Attribution) -> "Figure":
     sides = [side for side in both if side[2]]
     n = max(len(scores) for _, _, scores in sides)
     size = label_size(n, 9.0)
-    figure = new_figure(4.3 * len(sides) + 0.6, max(2.4, n * size * 1.45 / 72 + 1.3))
+    high = min(2 * LARGEST, max(1.2, n * size * 1.45 / 72))
+    figure = new_figure(4.3 * len(sides) + 0.6, high + 1.3)
     every = figure.subplots(1, len(sides), squeeze=False, sharex=True)[0]
     for axes, (title, tokens, scores) in zip(every, sides, strict=True):
         colours = [BLUE if score >= 0 else ORANGE for score in scores]
         axes.barh(range(len(scores)), scores, color=colours, height=0.72)
         axes.axvline(0, color=INK, linewidth=0.8)
-        axes.set_ylim(len(scores) - 0.4, -0.6)
         axes.set_title(title, fontsize=10, color=INK)
         axes.set_xlabel("adds to the log-probability", fontsize=9, color=GREY)
-        for spine in ("top", "right", "left"):
-            axes.spines[spine].set_visible(False)
-        words_along(axes, None, tokens or [str(i) for i in range(len(scores))], size)
+        plain_axes(axes, len(scores))
+        names = tokens or [str(i) for i in range(len(scores))]
+        words_along(axes, None, names, size, line=high / len(names))
     return finished(figure, f"What made “{written(record.text, 24)}” likely")
 
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from cutaway.checks import named
 from cutaway.errors import InputError, UnknownNameError, unknown
-from cutaway.parts.tap import Listener, Tap, listening, matching
+from cutaway.parts.tap import Listener, Tap, listening, matching, taps
 from cutaway.seeing.words import Words
 
 if TYPE_CHECKING:
@@ -128,6 +128,9 @@ class Trace(Mapping[str, Tensor]):
         self._values[name] = [whole]  # laid side by side once
         return whole
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._values
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._values)
 
@@ -161,11 +164,12 @@ def trace(
     patterns = [keep] if isinstance(keep, str) else keep
     if not isinstance(patterns, Iterable) or not all(isinstance(pattern, str) for pattern in patterns):
         raise InputError(f"keep is {named(keep)}; give a pattern such as '*.weights', or a list of them")
-    taps = {name: tap for pattern in patterns for name, tap in matching(network, pattern).items()}
-    result = Trace({name: Facts.of(tap) for name, tap in taps.items()})
-    with torch.no_grad(), listening(network, replace or {}), listening(network, dict.fromkeys(taps, result.hear)):
+    known = taps(network)
+    wanted = {name: tap for pattern in patterns for name, tap in matching(network, pattern, known).items()}
+    result = Trace({name: Facts.of(tap) for name, tap in wanted.items()})
+    with torch.no_grad(), listening(network, replace or {}), listening(network, dict.fromkeys(wanted, result.hear)):
         result.output = network(*inputs, **options)
-    if taps and not result and any(map(_is_compiled, network.modules())):
+    if wanted and not result and any(map(_is_compiled, network.modules())):
         raise InputError("a compiled network tells nothing of what it computes; trace the one you gave torch.compile")
     given = inspect.signature(network.forward).bind(*inputs, **options).arguments
     result.run = Run(network.state_dict(), getattr(network, "config", None), given)

@@ -75,7 +75,11 @@ class Studio:
     def _given(self, model: "Model", asked: AskRun, check: Check, *, cached: bool = True) -> Given:
         generation = None
         if asked.generate is not None or (model.network.has_encoder and model.network.has_decoder):
-            generation = replace(self._generation(model, asked.generate or Writing()), cached=cached)
+            generation = self._generation(model, asked.generate or Writing())
+            if not cached:  # a changed model may never come to an end, and each word takes longer than the last
+                most = 2 * len(model.tokenizer.encode(asked.text or "").ids) + 16 if model.tokenizer else 1
+                room = min(generation.max_new_tokens or most, most) if asked.generate is None else None
+                generation = replace(generation, cached=False, max_new_tokens=room or generation.max_new_tokens)
         if asked.image is not None:
             try:
                 image = base64.b64decode(asked.image, validate=True)
