@@ -22,7 +22,7 @@ from cutaway.parts.dropout import Dropout
 from cutaway.parts.embedding import Embedding
 from cutaway.parts.recurrent import RecurrentLayer, State
 from cutaway.parts.recurrent_attention import RecurrentAttention
-from cutaway.parts.tap import Tap
+from cutaway.parts.tap import Tap, at_hand
 
 
 def build_embedding(config: RecurrentStackConfig) -> Embedding:
@@ -185,6 +185,7 @@ class Recurrent(Network):
         if config.share_embeddings and self.encoder is not None:
             self.decoder.embedding.tokens = self.encoder.embedding.tokens
         self.head = LanguageModelHead(config.head, config.decoder.d_model, config.decoder.vocabulary)
+        at_hand(self)
 
     def encode(self, source: Tensor, mask: Tensor | None = None, segments: Tensor | None = None) -> Memory:
         if self.encoder is None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from fnmatch import fnmatchcase
+from threading import Lock
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +19,9 @@ from cutaway.errors import InputError, unknown
 Listener = Callable[[Tensor, str], Tensor | None]
 """Called with a value and its name; what it returns, unless None, takes the value's place."""
 
+_lock = Lock()
+_n_listening = 0
+"""In all threads. While nobody listens anywhere, a tap has this one number to look at."""
 _listeners: ContextVar[Mapping["Tap", tuple[tuple[str, Listener], ...]] | None] = ContextVar("listeners", default=None)
 
 
@@ -36,14 +40,15 @@ class Tap(nn.Module):
         self.formula = formula
         self.replaceable = replaceable
 
-    # Not `forward`: nn.Module's own __call__ costs ten times the two look-ups below, on every value of every block.
+    # Not `forward`: nn.Module's own __call__ would cost many times the look-up below, on every value of every block.
     def __call__(self, value: Tensor) -> Tensor:
+        return self._heard(value) if _n_listening else value
+
+    def _heard(self, value: Tensor) -> Tensor:
+        """The value as those who listen here leave it."""
         if torch.compiler.is_compiling():  # a compiled graph has no ears
             return value
-        listeners = _listeners.get()
-        if listeners is None:
-            return value
-        for name, listener in listeners.get(self, ()):
+        for name, listener in (_listeners.get() or {}).get(self, ()):
             replacement = listener(value, name)
             if replacement is not None:
                 value = self._checked(replacement, value, name)
@@ -69,7 +74,7 @@ class Tap(nn.Module):
 
 def heard(*taps: Tap) -> bool:
     """Whether somebody listens to one of these taps: if so, compute the value step by step so that it can be seen."""
-    if torch.compiler.is_compiling():
+    if not _n_listening or torch.compiler.is_compiling():
         return False
     listeners = _listeners.get()
     return listeners is not None and any(tap in listeners for tap in taps)
@@ -78,6 +83,12 @@ def heard(*taps: Tap) -> bool:
 def anybody_listens() -> bool:
     """Whether somebody listens to any tap at all, so that values may be kept that would else be ours alone."""
     return _listeners.get() is not None
+
+
+def at_hand(network: nn.Module) -> None:
+    """Every tap as a plain attribute of its module too: nn.Module looks for its children last, and in Python."""
+    for module in network.modules():
+        module.__dict__.update({name: child for name, child in module.named_children() if isinstance(child, Tap)})
 
 
 def taps(network: nn.Module) -> dict[str, Tap]:
@@ -111,7 +122,15 @@ def listening(network: nn.Module, listeners: Mapping[str, Listener]) -> Iterator
         for name, tap in matching(network, pattern, known).items():
             table[tap] = (*table.get(tap, ()), (name, listener))
     token = _listeners.set(table)
+    _count(1)
     try:
         yield
     finally:
+        _count(-1)
         _listeners.reset(token)
+
+
+def _count(more: int) -> None:
+    global _n_listening
+    with _lock:
+        _n_listening += more

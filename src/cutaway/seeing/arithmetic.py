@@ -52,7 +52,8 @@ class _Digits:
         return float(self(x).replace(",", "").replace("∞", "inf"))
 
 
-_DECIMALS = range(4, 10)
+_DECIMALS = range(4, 13)
+_SHORT = _Digits(4)
 
 
 class _DoesNotAddUp(AssertionError):  # noqa: N818  # nobody sees it: more digits are tried
@@ -70,6 +71,10 @@ def _line(
         left, value = write(n)
         if n.seen(value) == n.seen(result):
             return Line(of, f"{left} = {n(result)}")
+    for n in map(_Digits, decimals[1:]):  # the numbers finer than their result
+        left, value = write(n)
+        if _SHORT.seen(value) == _SHORT.seen(result):
+            return Line(of, f"{left} = {_SHORT(result)}")
     raise _DoesNotAddUp(f"{of}: {left} comes to {value}, not to {result}")
 
 

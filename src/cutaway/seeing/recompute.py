@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from cutaway.errors import InputError
 from cutaway.models.build import outline
 from cutaway.models.config import TransformerConfig
 from cutaway.models.presets import preset
@@ -98,7 +99,7 @@ def attention(inputs: Inputs) -> list[Step]:
     if given is None:
         sharing = [write.softmax(of, masked[t], s, weights[t][s]) for t, s, of in cells]
     else:
-        sharing = [write.total(row, weights[t], 1.0) for t, row in enumerate(rows)]
+        sharing = [write.total(row, weights[t], sum(weights[t])) for t, row in enumerate(rows)]
     return [
         step("queries", rows, (), [Line("", "W_Q = I and b_Q = 0, so this is x itself")]),
         step("keys", columns, (), [Line("", "W_K = I and b_K = 0")]),
@@ -189,6 +190,8 @@ def token_masks(inputs: Inputs) -> list[Step]:
 
 def head_shapes(inputs: Inputs) -> list[Step]:
     """Multi-head attention run for the shapes of its values."""
+    if inputs["n_tokens"] < 1:
+        raise InputError(f"inputs.n_tokens is {inputs['n_tokens']}; give at least 1")
     part = Attention(inputs["d_model"], inputs["n_heads"])
     seen = trace(part, torch.zeros(1, inputs["n_tokens"], inputs["d_model"]))
     heads, concatenated = list(seen["heads"].shape), list(seen["concatenated"].shape)

@@ -45,10 +45,7 @@ def told(model: "Model", trace: Trace, number: str = "", text: str | None = None
         "image": picture(model, given["tokens"][0], words.patches) if words.patches is not None else None,
         "written": written,
         "places": [asdict(place) for place in places(model, trace.output[0], words, TOP)],
-        "values": [
-            {"name": name, "axes": trace.axes(name), "shape": list(trace[name].shape), "formula": trace.formula(name)}
-            for name in trace
-        ],
+        "values": [{"name": name, "shape": list(trace[name].shape), **asdict(trace.facts(name))} for name in trace],
     }
 
 

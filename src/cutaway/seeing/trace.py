@@ -76,10 +76,10 @@ class Trace(Mapping[str, Tensor]):
 
     def axes(self, name: str) -> str:
         """One letter an axis, e.g. "BHTS"; `cutaway.parts` has the legend."""
-        return self._known(name).axes
+        return self.facts(name).axes
 
     def formula(self, name: str) -> str:
-        return self._known(name).formula
+        return self.facts(name).formula
 
     def labels(self, name: str) -> tuple[Sequence[str] | None, ...]:
         """For each axis what stands along it: tokens, classes, patches; None where there are only numbers."""
@@ -110,7 +110,7 @@ class Trace(Mapping[str, Tensor]):
 
         return read(Path(folder).expanduser())
 
-    def _known(self, name: str) -> Facts:
+    def facts(self, name: str) -> Facts:
         if name not in self._facts:
             raise UnknownNameError(unknown("value", name, self._facts, limit=12))
         return self._facts[name]
@@ -119,7 +119,7 @@ class Trace(Mapping[str, Tensor]):
         values = self.every(name)
         if len(values) == 1:
             return values[0]
-        facts = self._known(name)
+        facts = self.facts(name)
         time = facts.axes.find("T")
         shapes = {tuple(value.shape[:time] + value.shape[time + 1 :]) for value in values}
         if time < 0 or len(shapes) > 1:

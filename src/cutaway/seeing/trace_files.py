@@ -39,7 +39,7 @@ def write(trace: Trace, folder: Path) -> Path:
         "config": None if trace.run.config is None else trace.run.config.to_json(),
         "words": vars(trace.words) | {"vocabulary": list(trace.words.vocabulary)},
         "search": None if trace.search is None else asdict(trace.search),
-        "values": {name: asdict(trace._known(name)) for name in trace},
+        "values": {name: asdict(trace.facts(name)) for name in trace},
     }
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -5,6 +5,7 @@ import binascii
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -73,13 +74,6 @@ class Studio:
         return traced(model, given, replace={"*": lambda *_: check(), **changes})
 
     def _given(self, model: "Model", asked: AskRun, check: Check, *, cached: bool = True) -> Given:
-        generation = None
-        if asked.generate is not None or (model.network.has_encoder and model.network.has_decoder):
-            generation = self._generation(model, asked.generate or Writing())
-            if not cached:  # a changed model may never come to an end, and each word takes longer than the last
-                most = 2 * len(model.tokenizer.encode(asked.text or "").ids) + 16 if model.tokenizer else 1
-                room = min(generation.max_new_tokens or most, most) if asked.generate is None else None
-                generation = replace(generation, cached=False, max_new_tokens=room or generation.max_new_tokens)
         if asked.image is not None:
             try:
                 image = base64.b64decode(asked.image, validate=True)
@@ -89,15 +83,25 @@ class Studio:
         if asked.text is None:
             raise InputError("give text, or an image to a model that sees")
         return prepare(
-            model, asked.text, asked.target, pair=asked.pair, so_far=asked.prefix, generation=generation, check=check
+            model, asked.text, asked.target, pair=asked.pair, so_far=asked.prefix,
+            generation=self._generation(model, asked, cached=cached), check=check,
         )  # fmt: skip
 
-    def _generation(self, model: "Model", asked: Writing) -> Generation:
-        plain = usual(model)
-        beams = plain.beams if asked.beams is None else asked.beams
-        penalty = asked.length_penalty if asked.beams is not None else plain.length_penalty
-        room = asked.max_new_tokens or longest(model, self.limits.tokens)
-        return replace(plain, max_new_tokens=room, beams=beams, length_penalty=penalty)
+    def _generation(self, model: "Model", asked: AskRun, *, cached: bool) -> Generation | None:
+        """How the model writes what it is not given; None if it shall not.
+
+        Changed, it may never come to an end, and without a cache each word takes longer than the last: it gets less
+        room.
+        """
+        if asked.generate is None and not (model.network.has_encoder and model.network.has_decoder):
+            return None
+        wish, plain = asked.generate or Writing(), usual(model)
+        room = wish.max_new_tokens or longest(model, self.limits.tokens)
+        if not cached and wish.max_new_tokens is None and model.tokenizer is not None:
+            room = min(room, 2 * len(model.tokenizer.encode(asked.text or "").ids) + 16)
+        if wish.beams is not None:
+            plain = replace(plain, beams=wish.beams, length_penalty=wish.length_penalty)
+        return replace(plain, max_new_tokens=room, cached=cached)
 
     def _patches(self, edits: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """The traces that edits take values from."""
@@ -225,6 +229,7 @@ class Studio:
         assert model.tokenizer is not None
         return Spelling(model.tokenizer, stack.vocabulary)
 
+    @cache  # noqa: B019  # a studio lives as long as its process
     def notes(self) -> dict[str, Any]:
         examples = []
         for record in notes.data()["examples"]:

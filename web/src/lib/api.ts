@@ -1,0 +1,167 @@
+/** The server's calls. `source` is what views use. */
+
+import { embedded, Offline } from './offline'
+import { kept } from './kept'
+import { Told, type Source } from './source'
+import type * as T from './types'
+
+export { Told, sentence, type Source } from './source'
+
+export class Server implements Source {
+  readonly live = true
+  #values = kept<T.Slice>(64e6, (slice) => slice.values.byteLength)
+  #explanations = kept<T.Explanation>(600, () => 1)
+
+  constructor(private readonly base = './api') {}
+
+  async models(signal?: AbortSignal): Promise<T.ModelInfo[]> {
+    return (await this.#get<{ models: T.ModelInfo[] }>('/models', signal)).models
+  }
+
+  run(request: T.RunRequest, signal?: AbortSignal): Promise<T.TraceInfo> {
+    return this.#post('/run', request, signal)
+  }
+
+  trace(id: string, signal?: AbortSignal): Promise<T.TraceInfo> {
+    return this.#get(`/traces/${id}`, signal)
+  }
+
+  slice(id: string, name: string, at: T.At, signal?: AbortSignal): Promise<T.Slice> {
+    const where = `/traces/${id}/values/${name}?at=${written(at)}&format=binary`
+    return this.#values(where, async () => {
+      const response = await this.#ask(where, { signal })
+      const shape = (response.headers.get('X-Shape') ?? '').split(',').filter(Boolean).map(Number)
+      return { values: new Float32Array(await response.arrayBuffer()), shape }
+    })
+  }
+
+  explain(id: string, name: string, at: number[], signal?: AbortSignal): Promise<T.Explanation> {
+    const where = `/traces/${id}/explain/${name}?at=${at.join(',')}`
+    return this.#explanations(where, () => this.#get(where, signal))
+  }
+
+  lens(id: string, signal?: AbortSignal): Promise<T.Lens> {
+    return this.#get(`/traces/${id}/lens`, signal)
+  }
+
+  rollout(id: string, signal?: AbortSignal): Promise<T.Rollout> {
+    return this.#get(`/traces/${id}/rollout`, signal)
+  }
+
+  next(request: T.NextRequest, signal?: AbortSignal): Promise<T.Next> {
+    return this.#post('/next', request, signal)
+  }
+
+  beams(request: T.BeamsRequest, signal?: AbortSignal): Promise<T.Beams> {
+    return this.#post('/beams', request, signal)
+  }
+
+  async generate(
+    request: T.GenerateRequest,
+    each: (token: T.Written) => void,
+    signal?: AbortSignal,
+  ): Promise<{ text: string; tokens: number }> {
+    const response = await this.#ask('/generate', posted(request, signal))
+    for await (const { event, data } of events(response)) {
+      if (event === 'token') each(data as T.Written)
+      if (event === 'done') return data as { text: string; tokens: number }
+      if (event === 'error') throw new Told(capital((data as { error: string }).error))
+    }
+    throw new Told('The server stopped in the middle of the text; try again.')
+  }
+
+  notes(signal?: AbortSignal): Promise<T.Notes> {
+    return this.#get('/notes', signal)
+  }
+
+  note(number: number, inputs: T.NoteInputs, signal?: AbortSignal): Promise<T.Worked> {
+    return this.#post(`/notes/${number}`, { inputs }, signal)
+  }
+
+  html(id: string, view: string): string {
+    return `${this.base}/traces/${id}/html?view=${encodeURIComponent(view)}`
+  }
+
+  async #get<R>(path: string, signal?: AbortSignal): Promise<R> {
+    return (await this.#ask(path, { signal })).json() as Promise<R>
+  }
+
+  async #post<R>(path: string, body: unknown, signal?: AbortSignal): Promise<R> {
+    return (await this.#ask(path, posted(body, signal))).json() as Promise<R>
+  }
+
+  async #ask(path: string, options: RequestInit): Promise<Response> {
+    let response: Response
+    try {
+      response = await fetch(this.base + path, options)
+    } catch (error) {
+      if (options.signal?.aborted) throw error
+      throw new Told('The studio does not answer; is it still running?')
+    }
+    if (!response.ok) throw new Told(await reason(response), response.status)
+    return response
+  }
+}
+
+function posted(body: unknown, signal?: AbortSignal): RequestInit {
+  return { method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify(body), signal }
+}
+
+function written(at: T.At): string {
+  return at.map((place) => (place === null ? ':' : place)).join(',')
+}
+
+async function reason(response: Response): Promise<string> {
+  const said: unknown = await response.json().catch(() => null)
+  if (said !== null && typeof said === 'object' && 'error' in said && typeof said.error === 'string') return capital(said.error)
+  return `The studio answered with status ${response.status}.`
+}
+
+/** The server's sentences begin small, as a terminal shows them. */
+function capital(sentence: string): string {
+  const whole = sentence.charAt(0).toUpperCase() + sentence.slice(1)
+  return /[.!?…]$/.test(whole) ? whole : `${whole}.`
+}
+
+/** Server-sent events, as they come. */
+async function* events(response: Response): AsyncGenerator<{ event: string; data: unknown }> {
+  const reader = response.body!.pipeThrough(new TextDecoderStream()).getReader()
+  let rest = ''
+  for (;;) {
+    const { value, done } = await reader.read()
+    if (done) return
+    rest = (rest + value).replaceAll('\r\n', '\n')
+    const whole = rest.split('\n\n')
+    rest = whole.pop()!
+    for (const block of whole) {
+      let event = 'message'
+      let data = ''
+      for (const line of block.split('\n')) {
+        if (line.startsWith('event:')) event = line.slice(6).trim()
+        if (line.startsWith('data:')) data += line.slice(5)
+      }
+      if (data) yield { event, data: JSON.parse(data) as unknown }
+    }
+  }
+}
+
+/** Cancels the request before when the next one is made: `latest.signal()` for each. */
+export class Latest {
+  #now: AbortController | null = null
+
+  signal(): AbortSignal {
+    this.stop()
+    this.#now = new AbortController()
+    return this.#now.signal
+  }
+
+  stop(): void {
+    this.#now?.abort()
+    this.#now = null
+  }
+}
+
+const inside = embedded()
+export const source: Source = inside === null ? new Server() : new Offline(inside)
+/** The page with the data in it, if this is one. */
+export const file = inside

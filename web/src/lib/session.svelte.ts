@@ -1,0 +1,75 @@
+/** The models there are, and the run that all views look at. */
+
+import { file, Latest, sentence, source } from './api'
+import { here } from './here.svelte'
+import { recall } from './image'
+import type { ModelInfo, RunRequest, TraceInfo, ValueInfo } from './types'
+
+class Session {
+  models = $state.raw<ModelInfo[]>([])
+  trace = $state.raw<TraceInfo | null>(null)
+  busy = $state(false)
+  error = $state<string | null>(null)
+
+  /** The chosen model. */
+  model = $derived(this.models.find(({ name }) => name === here.query['model']) ?? this.models[0] ?? null)
+  task = $derived(this.#task())
+  /** What is typed, without the task's prefix. */
+  text = $derived(here.query['text'] ?? this.model?.example ?? '')
+  target = $derived(here.query['target'] ?? '')
+  /** What the model is given. */
+  given = $derived((this.model?.prefixes[this.task] ?? '') + this.text)
+
+  #byName = $derived(new Map(this.trace?.values.map((value) => [value.name, value])))
+  #latest = new Latest()
+  #seen = ''
+
+  #task(): string {
+    const tasks = this.model?.tasks ?? []
+    return tasks.find((task) => task === here.query['task']) ?? tasks[0] ?? ''
+  }
+
+  /** Axes, shape and formula of a value of this run. */
+  value(name: string): ValueInfo | undefined {
+    return this.#byName.get(name)
+  }
+
+  async start(): Promise<void> {
+    try {
+      this.models = await source.models()
+      if (file) this.trace = file.traces[0]?.info ?? null
+    } catch (error) {
+      this.error = sentence(error)
+    }
+  }
+
+  /** What to run, from the address. */
+  get request(): RunRequest | null {
+    if (!this.model) return null
+    const { name, reads, family } = this.model
+    if (reads === 'image') return { model: name, image: recall(here.query['image'] ?? '') }
+    if (this.given.trim() === '') return null
+    const target = family === 'encoder-decoder' && this.target ? { target: this.target } : {}
+    return { model: name, text: this.given, ...target }
+  }
+
+  /** Runs it, unless that is what was run last. */
+  async look(request: RunRequest | null): Promise<void> {
+    const key = JSON.stringify(request)
+    if (!source.live || request === null || key === this.#seen) return
+    this.#seen = key
+    this.busy = true
+    const signal = this.#latest.signal()
+    try {
+      this.trace = await source.run(request, signal)
+      this.error = null
+    } catch (error) {
+      if (signal.aborted) return
+      this.error = sentence(error)
+      this.#seen = ''
+    }
+    this.busy = false
+  }
+}
+
+export const session = new Session()

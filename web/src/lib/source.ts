@@ -1,0 +1,43 @@
+/** Where the numbers come from: the studio's server, or the file the page itself is in. */
+
+import type * as T from './types'
+
+export interface Source {
+  /** Whether new text can be run: false in a file opened from disk. */
+  readonly live: boolean
+  models(signal?: AbortSignal): Promise<T.ModelInfo[]>
+  run(request: T.RunRequest, signal?: AbortSignal): Promise<T.TraceInfo>
+  trace(id: string, signal?: AbortSignal): Promise<T.TraceInfo>
+  slice(id: string, name: string, at: T.At, signal?: AbortSignal): Promise<T.Slice>
+  explain(id: string, name: string, at: number[], signal?: AbortSignal): Promise<T.Explanation>
+  lens(id: string, signal?: AbortSignal): Promise<T.Lens>
+  rollout(id: string, signal?: AbortSignal): Promise<T.Rollout>
+  next(request: T.NextRequest, signal?: AbortSignal): Promise<T.Next>
+  beams(request: T.BeamsRequest, signal?: AbortSignal): Promise<T.Beams>
+  /** Calls back with each token; the promise ends with the whole text. */
+  generate(
+    request: T.GenerateRequest,
+    each: (token: T.Written) => void,
+    signal?: AbortSignal,
+  ): Promise<{ text: string; tokens: number }>
+  notes(signal?: AbortSignal): Promise<T.Notes>
+  note(number: number, inputs: T.NoteInputs, signal?: AbortSignal): Promise<T.Worked>
+  /** Where one offline page of a trace can be fetched, which opens this address; null: this is one already. */
+  html(id: string, view: string): string | null
+}
+
+/** A mistake that a person can be told about, in one sentence. */
+export class Told extends Error {
+  /** `status` is the answer's: 400 and 422 blame the request, 0: there was no answer. */
+  constructor(message: string, readonly status = 0) {
+    super(message)
+  }
+}
+
+/** The sentence for any error; null for a request that was cancelled, which is nobody's mistake. */
+export function sentence(error: unknown): string | null {
+  if (error instanceof DOMException && error.name === 'AbortError') return null
+  if (error instanceof Told) return error.message
+  console.error(error)
+  return 'Something in this page went wrong; reload it, and if it happens again, tell us what you did.'
+}

@@ -1,0 +1,54 @@
+/** Tokens as a person reads them. */
+
+import type { TraceInfo, Tok, ValueInfo } from './types'
+
+/** Without the mark of a word's beginning; a blank token is shown as one. */
+export function shown(text: string): string {
+  const bare = text.replace(/^▁/, '')
+  if (bare === '') return '␣'
+  return bare.replaceAll('▁', ' ').replaceAll('\n', '↵').replace(/[\x00-\x1f]/g, (sign) => String.fromCharCode(0x2400 + sign.charCodeAt(0)))
+}
+
+export const labels = (tokens: Tok[]): string[] => tokens.map(({ text }) => shown(text))
+
+/** Whose tokens an axis of a value counts. */
+export function side(trace: TraceInfo, name: string, axis: string): 'source' | 'target' | null {
+  if (axis === 'S') {
+    const across = name.startsWith('encoder.') || name.startsWith('decoder.attention.') || name.includes('.cross_attention.')
+    return across ? 'source' : 'target'
+  }
+  if (axis !== 'T' && axis !== 'P') return null
+  return name.startsWith('encoder.') || (name.startsWith('head.') && trace.tokens.target.length === 0)
+    ? 'source'
+    : 'target'
+}
+
+/** The tokens along an axis; null: only numbers. */
+export function along(trace: TraceInfo, value: ValueInfo, axis: number): string[] | null {
+  const letter = value.axes[axis] ?? ''
+  const whose = side(trace, value.name, letter)
+  if (whose === null) return null
+  const tokens = labels(trace.tokens[whose])
+  const words = letter === 'P' ? tokens.slice(1) : tokens // the class token is no patch
+  return words.length === value.shape[axis] ? words : null
+}
+
+const AXES: Record<string, string> = {
+  B: 'text', H: 'head', G: 'key/value head', T: 'token', S: 'key', D: 'width', K: 'head width', E: 'width',
+  F: 'hidden width', V: 'word', C: 'class', P: 'patch', '1': '', '2': 'start or end',
+}
+
+/** "query" rather than "token" where there are keys too. */
+export function axisName(axes: string, axis: number): string {
+  const letter = axes[axis] ?? ''
+  return letter === 'T' && axes.includes('S') ? 'query' : (AXES[letter] ?? letter)
+}
+
+/** Which tokens of a side the place of a number names: its query, its key. */
+export function tokensOf(trace: TraceInfo, value: ValueInfo, at: number[], whose: 'source' | 'target'): number[] {
+  return at.flatMap((n, axis) => {
+    const letter = value.axes[axis] ?? ''
+    if (side(trace, value.name, letter) !== whose) return []
+    return [letter === 'P' ? n + 1 : n]
+  })
+}

@@ -1,0 +1,233 @@
+/** The pictures of this view in vectors, and their numbers. */
+
+import { css, headColour, ink, PAGE, type Theme } from '../../lib/colour'
+import type { Exportable, Table } from '../../lib/export'
+import { column, flow, matrixPicture, svg, textPicture, words, type Picture } from '../../lib/picture'
+import { shown } from '../../lib/tokens'
+import type { Lens, Rollout, TraceInfo } from '../../lib/types'
+import { lensColumns, rolled } from './analysis'
+import { linesPicture } from './lines'
+import { links, ofHead, type Focus, type Level, type Link, type Seen } from './seen'
+
+export interface Shown {
+  trace: TraceInfo
+  picture: 'lines' | 'image' | 'matrices' | 'grid' | 'rollout' | 'lens'
+  /** "en-fr, encoder, block 1" */
+  title: string
+  seen: Seen | null
+  heads: number[]
+  least: number
+  focus: Focus | null
+  level: Level
+  theme: Theme
+  /** All attentions of the grid, by block. */
+  all: () => Promise<{ block: number; seen: Seen }[]>
+  rollout: Rollout | null
+  lens: Lens | null
+}
+
+export function exported(what: Shown): Exportable {
+  const { trace, picture, title } = what
+  const about = `${title}, ${picture}`
+  if (picture === 'lens' && !what.lens) return { title: about, trace: trace.id }
+  if (picture === 'rollout' && !what.rollout) return { title: about, trace: trace.id }
+  if (picture !== 'lens' && picture !== 'rollout' && !what.seen) return { title: about, trace: trace.id }
+  return { title: about, svg: () => drawn(what), table: () => tabled(what), trace: trace.id }
+}
+
+async function drawn(what: Shown): Promise<string> {
+  const { picture, title, theme, heads, least } = what
+  const head = textPicture(what.trace.text ?? title, theme)
+  const body = async (): Promise<Picture> => {
+    switch (picture) {
+      case 'lines':
+        return column([linesPicture(what.seen!, shownLinks(what), heads, theme, title), legend(heads, theme)])
+      case 'image':
+        return flow(
+          heads.map((each) =>
+            imagePicture(what.trace.image!, imageRow(what.seen!, each, what.focus), least, theme, `head ${each}`),
+          ),
+        )
+      case 'matrices':
+        return flow(heads.map((each) => matrix(what.seen!, each, least, theme, `${title}, head ${each}`)))
+      case 'grid': {
+        const all = await what.all()
+        return column(
+          all.map(({ block, seen }) =>
+            flow(
+              headsOf(seen).map((each) => small(seen, each, least, theme, `block ${block + 1}, head ${each}`)),
+              Infinity,
+              12,
+            ),
+          ),
+        )
+      }
+      case 'rollout':
+        return flow(
+          rolled(what.trace, what.rollout!, what.level).map((seen) =>
+            what.trace.image
+              ? imagePicture(what.trace.image, imageRow(seen, 0, what.focus), least, theme, 'attention rollout')
+              : matrix(seen, 0, least, theme, `attention rollout, ${seen.name === 'source' ? 'encoder' : 'decoder'}`),
+          ),
+        )
+      case 'lens':
+        return lensPicture(what.lens!, theme)
+    }
+  }
+  return svg(column([head, await body()]), theme)
+}
+
+const shownLinks = ({ seen, heads, least, focus }: Shown): Link[] => links(seen!, heads, least, focus)
+
+function imageRow(seen: Seen, head: number, focus: Focus | null): Float32Array {
+  const query = focus?.side === 'query' ? focus.place : 0
+  return ofHead(seen, head).subarray(query * seen.columns + 1, (query + 1) * seen.columns)
+}
+
+function matrix(seen: Seen, head: number, least: number, theme: Theme, title: string): Picture {
+  const { rows, columns, rowLabels, columnLabels } = seen
+  return matrixPicture(
+    { values: ofHead(seen, head), rows, columns, rowLabels, columnLabels, scale: { kind: 'share', least }, title },
+    theme,
+  )
+}
+
+function small(seen: Seen, head: number, least: number, theme: Theme, title: string): Picture {
+  const [cell, top] = [Math.max(2, Math.min(8, 120 / seen.columns)), 18]
+  const values = ofHead(seen, head)
+  const parts = [words(0, 11, title, PAGE[theme].faint, 'font-size="10"')]
+  for (let r = 0; r < seen.rows; r++) {
+    for (let c = 0; c < seen.columns; c++) {
+      const colour = css(values[r * seen.columns + c]!, { kind: 'share', least }, theme)
+      parts.push(rect(c * cell, top + r * cell, cell, cell, colour))
+    }
+  }
+  return { width: Math.max(84, seen.columns * cell), height: top + seen.rows * cell, body: parts.join('') }
+}
+
+function imagePicture(
+  image: NonNullable<TraceInfo['image']>,
+  weights: Float32Array,
+  least: number,
+  theme: Theme,
+  title: string,
+): Picture {
+  const [wide, top] = [220, 20]
+  const [w, h] = [wide / image.columns, wide / image.columns]
+  const high = h * image.rows
+  const most = Math.max(1e-9, ...weights)
+  const parts = [
+    words(0, 12, title, PAGE[theme].faint, 'font-size="12"'),
+    `<image href="${image.pixels}" x="0" y="${top}" width="${wide}" height="${high}" preserveAspectRatio="none"/>`,
+  ]
+  weights.forEach((weight, i) => {
+    const clear = weight < least ? 0 : Math.sqrt(weight / most)
+    const [x, y] = [(i % image.columns) * w, top + Math.floor(i / image.columns) * h]
+    parts.push(rect(x, y, w, h, `${PAGE[theme].paper}" fill-opacity="${(0.94 * (1 - clear)).toFixed(3)}`))
+  })
+  return { width: wide, height: top + high, body: parts.join('') }
+}
+
+function rect(x: number, y: number, width: number, height: number, fill: string): string {
+  const [left, top, wide, high] = [x, y, width, height].map((n) => Number(n.toFixed(2)))
+  return `<rect x="${left}" y="${top}" width="${wide}" height="${high}" fill="${fill}"/>`
+}
+
+function lensPicture(lens: Lens, theme: Theme): Picture {
+  const columns = lensColumns(lens)
+  const places = columns[0]?.places ?? []
+  const [left, wide, high, top] = [120, 120, 22, 26]
+  const parts: string[] = columns.map(({ title }, c) =>
+    words(left + c * wide + 6, 14, title, PAGE[theme].faint, 'font-size="12"'),
+  )
+  places.forEach(({ label }, r) => {
+    const y = top + r * high
+    parts.push(words(left - 8, y + 15, shown(label), PAGE[theme].ink, 'text-anchor="end" font-size="12"'))
+    columns.forEach(({ places: said }, c) => {
+      const best = said[r]?.top[0]
+      if (!best) return
+      const [x, colour] = [left + c * wide, ink(best.p, { kind: 'share' }, theme)]
+      parts.push(rect(x, y, wide - 2, high - 2, css(best.p, { kind: 'share' }, theme)))
+      parts.push(words(x + 6, y + 14, shown(best.text).slice(0, 12), colour, 'font-size="12"'))
+      parts.push(words(x + wide - 8, y + 14, best.p.toFixed(2), colour, 'text-anchor="end" font-size="10"'))
+    })
+  })
+  return { width: left + columns.length * wide, height: top + places.length * high, body: parts.join('') }
+}
+
+function legend(heads: number[], theme: Theme): Picture {
+  const parts = heads.map(
+    (head, i) =>
+      `<rect x="${i * 72}" y="0" width="12" height="12" fill="${headColour(head, theme)}"/>` +
+      words(i * 72 + 17, 11, `head ${head}`, PAGE[theme].ink, 'font-size="12"'),
+  )
+  return { width: 72 * heads.length, height: 14, body: parts.join('') }
+}
+
+async function tabled(what: Shown): Promise<Table> {
+  const { picture, title } = what
+  if (picture === 'lens') {
+    const columns = ['place', 'token', 'layer', 'word', 'probability']
+    const rows = lensColumns(what.lens!).flatMap(({ name, places }) =>
+      places.flatMap(({ label, top }, place) =>
+        top[0] ? [[place, shown(label), name, shown(top[0].text), top[0].p]] : [],
+      ),
+    )
+    return { title: `${title}, logit lens`, columns, rows }
+  }
+  const columns = ['block', 'head', 'query', 'query token', 'key', 'key token', 'weight']
+  const cells = (block: number, seen: Seen, found: Link[]): (string | number)[][] =>
+    found.map(({ head, query, key, weight }) => [
+      block,
+      head,
+      query,
+      seen.rowLabels[query]!,
+      key,
+      seen.columnLabels[key]!,
+      weight,
+    ])
+  if (picture === 'rollout') {
+    const rows = rolled(what.trace, what.rollout!, what.level).flatMap((seen) =>
+      every(seen, [0], null).map(({ query, key, weight }) => [
+        seen.name,
+        query,
+        seen.rowLabels[query]!,
+        key,
+        seen.columnLabels[key]!,
+        weight,
+      ]),
+    )
+    return {
+      title: `${title}, attention rollout`,
+      columns: ['side', 'place', 'place token', 'from', 'from token', 'share'],
+      rows,
+    }
+  }
+  if (picture === 'grid') {
+    const all = await what.all()
+    const rows = all.flatMap(({ block, seen }) => cells(block + 1, seen, every(seen, headsOf(seen), null)))
+    return { title, columns, rows }
+  }
+  const seen = what.seen!
+  const block = Number(/blocks\.(\d+)/.exec(seen.name)?.[1] ?? 0) + 1
+  if (picture === 'lines') return { title, columns, rows: cells(block, seen, shownLinks(what)) }
+  const focus: Focus | null =
+    picture === 'image' ? { side: 'query', place: what.focus?.side === 'query' ? what.focus.place : 0 } : null
+  return { title, columns, rows: cells(block, seen, every(seen, what.heads, focus)) }
+}
+
+const headsOf = ({ heads }: Seen): number[] => Array.from({ length: heads }, (_, head) => head)
+
+/** Zeros too: a matrix has them. */
+function every(seen: Seen, heads: number[], focus: Focus | null): Link[] {
+  const found: Link[] = []
+  for (const head of heads) {
+    const values = ofHead(seen, head)
+    for (let query = 0; query < seen.rows; query++) {
+      if (focus && focus.place !== query) continue
+      for (let key = 0; key < seen.columns; key++)
+        found.push({ head, query, key, weight: values[query * seen.columns + key]! })
+    }
+  }
+  return found
+}
