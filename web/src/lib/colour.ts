@@ -88,7 +88,8 @@ export function paint(values: ArrayLike<number>, scale: Scale, theme: Theme, pix
 /** Black or white, whichever is read better on that colour. */
 export function ink(value: number, scale: Scale, theme: Theme): string {
   const [r, g, b] = rgb(value, scale, theme).map((c) => (c / 255) ** 2.2) as [number, number, number]
-  return 0.2126 * r + 0.7152 * g + 0.0722 * b > 0.2 ? '#14130f' : '#fffdf8'
+  // At this lightness both give 4.6:1; anything softer than black and white falls below 4.5 there.
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b > 0.179 ? '#000000' : '#ffffff'
 }
 
 export function headColour(head: number, theme: Theme): string {

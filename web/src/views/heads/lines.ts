@@ -72,16 +72,16 @@ export function drawLinks(pen: CanvasRenderingContext2D, place: Place, drawn: Dr
     pen.stroke()
   }
   pen.globalAlpha = 1
-  for (const [link, colour] of [
-    [pinned, PAGE[theme].accent],
-    [pointed, PAGE[theme].ink],
-  ] as const) {
+  // Outlined, so that it is told from its neighbours and still shows its head's colour.
+  for (const [link, edge] of [[pinned, PAGE[theme].ink], [pointed, PAGE[theme].faint]] as const) {
     if (!link) continue
     pen.beginPath()
     trace(pen, place, link, heads)
-    pen.lineWidth = 2.5
-    pen.strokeStyle = colour
-    pen.stroke()
+    for (const [width, colour] of [[7, edge], [5, PAGE[theme].paper], [3, headColour(link.head, theme)]] as const) {
+      pen.lineWidth = width
+      pen.strokeStyle = colour
+      pen.stroke()
+    }
   }
   if (drawn.focus) drawShares(pen, place, drawn, drawn.focus)
 }

@@ -1,0 +1,456 @@
+"""The studio's page in a real browser, as a person uses it: it shows the network's numbers, and asks nobody else."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import numpy as np
+import pytest
+from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
+
+from cutaway.model import Model
+from cutaway.studio.traces import Kept
+from tests.studio import chromium
+from tests.studio.conftest import SENTENCE
+from tests.studio.serving import Served, serving
+
+AXE = Path(__file__).parents[2] / "web" / "node_modules" / "axe-core" / "axe.min.js"
+SHORT = "The cat sat."
+TEXTS = {"marian": SHORT, "t5": "A dog ate the cat's hat.", "bert": "the cat [MASK] on the mat.", "gpt2": "the cat sat",
+         "llama": "The cat", "bahdanau": SHORT}  # fmt: skip
+FIRST_BLOCK = {
+    "en-fr": "encoder.blocks.0", "marian": "encoder.blocks.0", "t5": "decoder.blocks.1", "bert": "encoder.blocks.0",
+    "gpt2": "decoder.blocks.0", "llama": "decoder.blocks.0", "vit": "encoder.blocks.0",
+}  # fmt: skip
+WAIT = 30_000
+expect.set_options(timeout=WAIT)
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    path = chromium.installed()
+    assert path is not None, "the page is tested in Chromium, and there is none: python tests/studio/chromium.py"
+    with sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=path, args=chromium.ARGUMENTS)
+        yield opened
+        opened.close()
+
+
+@pytest.fixture(scope="module")
+def all_models(models: dict[str, Model]) -> Iterator[Served]:
+    """Of its own, so that other tests' traces do not push out ours."""
+    with serving(list(models.values())) as studio:
+        yield studio
+
+
+class Visit:
+    """A page that is open, and everything it asked for or complained about."""
+
+    def __init__(self, browser: Browser, served: Served, width: int = 1280, **options: Any) -> None:
+        self.served = served
+        context = browser.new_context(viewport={"width": width, "height": 900}, accept_downloads=True, **options)
+        context.set_default_timeout(WAIT)
+        self.page: Page = context.new_page()
+        self.problems: list[str] = []
+        self.asked: list[str] = []
+        self.page.on("pageerror", lambda error: self.problems.append(str(error)))
+        self.page.on("console", lambda said: self.problems.append(said.text) if said.type == "error" else None)
+        self.page.on("request", lambda request: self.asked.append(request.url))
+
+    def go(self, view: str, **fields: Any) -> Page:
+        told = {name: value if isinstance(value, str) else json.dumps(value) for name, value in fields.items()}
+        self.page.goto(f"{self.served.address}/#/{view}?{urlencode(told, quote_via=quote)}")
+        return self.page
+
+    @property
+    def newest(self) -> Kept:
+        """The trace that was made or asked for last: nobody else visits this studio."""
+        return next(reversed(self.served.studio.traces._kept.values()))[0]
+
+    def value(self, name: str, *at: int) -> np.ndarray:
+        """The network's own numbers."""
+        return self.newest.trace[name].numpy()[at]
+
+
+@pytest.fixture
+def visit(browser: Browser, all_models: Served) -> Iterator[Visit]:
+    visit = Visit(browser, all_models)
+    yield visit
+    visit.page.context.close()
+    assert visit.problems == []
+    assert {url.split("/")[2] for url in visit.asked if url.startswith("http")} <= {all_models.address.split("/")[2]}
+
+
+def number(text: str) -> float:
+    """As the page writes them: −0.1234, 1.5·10⁻⁹, −∞."""
+    text = text.replace("−", "-").replace("∞", "inf")
+    if "·10" in text:
+        mantissa, power = text.split("·10")
+        return float(mantissa) * 10 ** int(power.translate(str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")))
+    return float(text)
+
+
+def table(stage: Locator) -> np.ndarray:
+    """The table behind a matrix."""
+    details = stage.locator("details.table")
+    details.evaluate("element => { element.open = true }")
+    details.locator("tbody tr").first.wait_for()
+    rows = details.locator("tbody").evaluate(
+        "body => [...body.rows].map(row => [...row.querySelectorAll('td')].map(cell => cell.textContent))"
+    )
+    return np.array([[number(cell) for cell in row] for row in rows])
+
+
+def rounded(shown: np.ndarray, true: np.ndarray) -> None:
+    """To the four decimals that a table shows; numbers below half of the last in three figures."""
+    assert shown.shape == true.shape
+    infinite = np.isinf(true)
+    assert np.array_equal(shown[infinite], true[infinite])
+    assert np.allclose(shown[~infinite], true[~infinite], rtol=6e-3, atol=5.1e-5)
+
+
+def run(visit: Visit, name: str, picture: bytes, view: str = "run", **fields: Any) -> Page:
+    """A view with a model and its text, until the model has run."""
+    if name == "vit":
+        page = visit.go(view, model=name, **fields)
+        file = {"name": "noise.png", "mimeType": "image/png", "buffer": picture}
+        page.locator("input[type=file]").set_input_files(file)
+        return page
+    target = {"target": "Le chat."} if name in ("t5", "marian", "bahdanau") else {}  # random weights never end a text
+    return visit.go(view, model=name, text=TEXTS.get(name, SHORT), **target, **fields)
+
+
+# Run
+
+
+@pytest.mark.parametrize("name", list(FIRST_BLOCK))
+def test_run_shows_the_networks_numbers(name: str, visit: Visit, picture: bytes) -> None:
+    """A block opens in place; its matrices are the network's; a cell's sum is recomputed by the page."""
+    block = FIRST_BLOCK[name]
+    page = run(visit, name, picture, open=block)
+    page.locator(f'[data-part="{block}"].open').wait_for()
+    for value in ("queries", "scaled_scores", "masked_scores", "weights", "heads"):
+        tap = f"{block}.self_attention.{value}"
+        stage = page.locator(f'[data-stage="{tap}"]')
+        stage.scroll_into_view_if_needed()
+        rounded(table(stage), visit.value(tap, 0, 0))
+    matrix = page.locator(f'[data-stage="{block}.self_attention.weights"] [role=application]')
+    matrix.focus()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    sum_ = page.locator(f'.sum[data-name="{block}.self_attention.weights"]')
+    expect(sum_.locator("[data-agrees]")).to_have_attribute("data-agrees", "true")
+    at = tuple(map(int, sum_.get_attribute("data-at").split(",")))
+    shown = float(sum_.locator(".value").get_attribute("data-value"))
+    assert shown == pytest.approx(float(visit.value(f"{block}.self_attention.weights", *at)), abs=1e-7)
+    expect(sum_).to_contain_text("Recomputed here")
+
+
+def test_run_shows_a_recurrent_model(visit: Visit, picture: bytes) -> None:
+    page = run(visit, "bahdanau", picture, open="decoder.attention")
+    stage = page.locator('[data-stage="decoder.attention.weights"]')
+    stage.scroll_into_view_if_needed()
+    rounded(table(stage), visit.value("decoder.attention.weights", 0))
+
+
+def test_run_shows_the_path_and_the_word(visit: Visit) -> None:
+    page = visit.go("run", model="en-fr", text=SENTENCE)
+    expect(page.locator("main")).to_contain_text("fatigué")
+    parts = page.locator("[data-part]").evaluate_all("all => all.map(each => each.dataset.part)")
+    blocks = [part for part in parts if ".blocks." in part]
+    assert blocks == [f"{side}.blocks.{i}" for side in ("encoder", "decoder") for i in range(3)]
+    assert parts.index("encoder.embedding") < parts.index("encoder.blocks.0")
+    assert parts[-1].startswith("head")
+
+
+def test_run_writes_what_is_typed(visit: Visit) -> None:
+    """Typing, Enter, back, forward, reload: the address holds it all."""
+    page = visit.go("run", model="en-fr", text=SHORT)
+    expect(page.locator("main")).to_contain_text("assis")
+    page.locator("textarea").fill("I like bread.")
+    page.locator("textarea").press("Enter")
+    expect(page.locator("main")).to_contain_text("pain")
+    assert "bread" in page.url
+    page.get_by_role("button", name="Encoder block 2").click()
+    page.locator('[data-part="encoder.blocks.1"].open').wait_for()
+    page.reload()
+    page.locator('[data-part="encoder.blocks.1"].open').wait_for()
+    expect(page.locator("textarea")).to_have_value("I like bread.")
+    page.go_back()
+    expect(page.locator("textarea")).to_have_value(SHORT)
+
+
+def test_what_can_not_be_run_is_a_sentence(visit: Visit) -> None:
+    page = visit.go("run", model="en-fr", text=SHORT)
+    page.locator("textarea").fill("word " * 400)
+    page.locator("textarea").press("Enter")
+    expect(page.get_by_role("alert").first).to_contain_text("at most 256")
+    visit.problems = [each for each in visit.problems if "413" not in each]  # Chromium's own line about the status
+
+
+def test_export(visit: Visit, tmp_path: Path) -> None:
+    page = visit.go("run", model="en-fr", text=SHORT, open="encoder.blocks.0")
+    page.locator('[data-stage="encoder.blocks.0.self_attention.weights"]').wait_for()
+    begins = {"SVG": b"<svg", "PNG": b"\x89PNG", "CSV": b"", "LaTeX": b"\\begin", "HTML": b"<!doctype html>"}
+    for kind, first in begins.items():
+        page.get_by_role("button", name="Export").click()
+        with page.expect_download() as caught:
+            page.get_by_role("button", name=re.compile(kind)).click()
+        path = tmp_path / caught.value.suggested_filename
+        caught.value.save_as(path)
+        content = path.read_bytes()
+        assert len(content) > 100, kind
+        assert first.lower() in content[:200].lower(), kind
+
+
+# Heads
+
+ATTENTION = {
+    "en-fr": ("cross", "decoder.blocks.1.cross_attention", 1),
+    "marian": ("encoder", "encoder.blocks.0.self_attention", 0),
+    "t5": ("decoder", "decoder.blocks.1.self_attention", 1),
+    "bert": ("encoder", "encoder.blocks.1.self_attention", 1),
+    "gpt2": ("decoder", "decoder.blocks.0.self_attention", 0),
+    "llama": ("decoder", "decoder.blocks.1.self_attention", 1),
+    "vit": ("encoder", "encoder.blocks.0.self_attention", 0),
+    "bahdanau": ("cross", "decoder.attention", 0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", list(ATTENTION))
+def test_heads_are_the_networks(name: str, visit: Visit, picture: bytes) -> None:
+    """The strongest links that are listed are the strongest that there are; a matrix is the head's."""
+    kind, attention, layer = ATTENTION[name]
+    page = run(visit, name, picture, "heads", kind=kind, layer=str(layer), show="matrices")
+    page.locator(f'[data-name="{attention}.weights"]').wait_for()
+    weights = visit.value(f"{attention}.weights", 0)
+    weights = weights if weights.ndim == 3 else weights[None]
+    matrix = page.locator("figure[data-head='0']")
+    matrix.scroll_into_view_if_needed()
+    rounded(table(matrix), weights[0])
+    first = page.locator("aside [data-weight]").first
+    shown = float(first.get_attribute("data-weight"))
+    at = tuple(int(first.get_attribute(f"data-{axis}")) for axis in ("head", "query", "key"))
+    assert shown == pytest.approx(float(weights.max()), abs=1e-6) == pytest.approx(float(weights[at]), abs=1e-6)
+
+
+def test_heads_can_be_soloed_and_explained(visit: Visit) -> None:
+    page = visit.go("heads", model="en-fr", text=SHORT, kind="cross", layer="2")
+    page.locator("[data-links]").first.wait_for()
+    page.get_by_role("button", name="only head 4", exact=True).click()
+    expect(page.locator("[data-heads]")).to_have_attribute("data-heads", "4")
+    page.locator("aside [data-weight]").first.click()
+    expect(page.locator("[data-agrees]")).to_have_attribute("data-agrees", "true")
+    page.reload()
+    expect(page.locator("[data-agrees]")).to_have_attribute("data-agrees", "true")
+    expect(page.locator("[data-heads]")).to_have_attribute("data-heads", "4")
+    page.get_by_role("button", name="Grid").click()
+    expect(page.locator("[data-block][data-head]")).to_have_count(18)
+    page.get_by_role("button", name="Lens").click()
+    page.locator("[data-place][data-layer]").first.wait_for()
+    last = page.locator("[data-place='1']").last
+    assert float(last.get_attribute("data-p")) == pytest.approx(visit.newest.info["places"][1]["top"][0]["p"], rel=1e-3)
+
+
+# Words
+
+
+@pytest.mark.parametrize("name", ["en-fr", "marian", "t5", "gpt2", "llama", "bahdanau"])
+def test_words_come_one_at_a_time(name: str, visit: Visit, picture: bytes) -> None:
+    """The next word's probabilities are the network's; choosing one goes on from there."""
+    page = run(visit, name, picture, "words")
+    page.locator(".choices [data-id][data-p]").nth(3).wait_for()
+    body = {"model": name, "text": visit.newest.info["text"]}
+    told = visit.served.client.post("/api/next", json=body).json()
+    chosen = next(each for each in told["plain"][1:] if each["id"] not in told["end"])
+    choice = page.locator(f".choices [data-id='{chosen['id']}']")
+    assert float(choice.get_attribute("data-p")) == pytest.approx(chosen["p"], rel=1e-4)
+    choice.click()
+    expect(page.locator(f"[aria-labelledby=so-far] [data-id='{chosen['id']}']").last).to_be_visible()
+    again = visit.served.client.post("/api/next", json=body | {"prefix": [chosen["id"]]}).json()["plain"][0]
+    best = page.locator(f".choices [data-id='{again['id']}']")
+    expect(best).to_have_attribute("data-p", re.compile(re.escape(f"{again['p']:.6f}"[:5])))
+
+
+def test_sliders_act_at_once(visit: Visit) -> None:
+    page = visit.go("words", model="en-fr", text=SHORT, k="3")
+    expect(page.locator("[data-left]")).to_have_attribute("data-left", "3")
+    page.goto(page.url.replace("k=3", "k=1"))
+    expect(page.locator("[data-left]")).to_have_attribute("data-left", "1")
+
+
+def test_beam_search_is_drawn_as_a_tree(visit: Visit) -> None:
+    page = visit.go("words", model="en-fr", text=SHORT)
+    best = page.locator("[data-number][data-best=true]").first
+    best.scroll_into_view_if_needed()
+    nodes = page.locator("[data-number]").count()
+    assert nodes > 20
+    found = page.locator("[data-ids][data-score]").first
+    assert "assis" in found.inner_text()
+
+
+def test_models_that_do_not_write_say_so(visit: Visit, picture: bytes) -> None:
+    page = run(visit, "bert", picture, "words")
+    expect(page.locator("[data-place]").first).to_be_visible()
+
+
+# Change
+
+
+def test_change_puts_two_runs_side_by_side(visit: Visit) -> None:
+    page = visit.go("change", model="en-fr", text=SHORT)
+    expect(page.locator("[data-said=original]")).to_contain_text("assis")
+    page.get_by_role("switch", name="Positions, everywhere").click()
+    expect(page.locator("li[data-edit]")).to_have_count(1)
+    expect(page.locator(".results[aria-busy=false] [data-said=changed]")).to_contain_text("Le chat s'assit.")
+    assert visit.newest.info["edits"] == [{"kind": "off", "what": "positions"}]
+    page.reload()
+    expect(page.locator("[data-said=changed]")).to_contain_text("Le chat s'assit.")
+    page.get_by_role("button", name="Undo all").click()
+    expect(page.locator("li[data-edit]")).to_have_count(0)
+
+
+def test_change_zeroes_a_head_and_sets_a_weight(visit: Visit) -> None:
+    edits = [
+        {"kind": "zero", "value": "decoder.blocks.2.cross_attention.heads", "head": 4},
+        {"kind": "set", "value": "decoder.blocks.1.cross_attention.weights", "at": [0, 0, 1, 2], "to": 0.9,
+         "renormalise": True},
+    ]  # fmt: skip
+    page = visit.go("change", model="en-fr", text=SHORT, edits=edits, write="same")
+    expect(page.locator("li[data-edit]")).to_have_count(2)
+    page.locator("tr[data-place][data-apart]").first.wait_for()
+    assert not visit.value("decoder.blocks.2.cross_attention.heads", 0, 4).any()
+    weights = visit.value("decoder.blocks.1.cross_attention.weights", 0, 0, 1)
+    assert weights[2] == pytest.approx(0.9)
+    assert weights.sum() == pytest.approx(1.0, abs=1e-5)
+
+
+@pytest.mark.parametrize("name", ["bert", "gpt2", "vit", "bahdanau"])
+def test_change_serves_every_family(name: str, visit: Visit, picture: bytes) -> None:
+    value = {"bahdanau": "decoder.attention.output", "gpt2": "decoder.blocks.0.feedforward.output"}
+    edits = [{"kind": "zero", "value": value.get(name, "encoder.blocks.0.feedforward.output")}]
+    page = run(visit, name, picture, "change", edits=edits)
+    page.locator("tr[data-place][data-apart], tr[data-id][data-before]").first.wait_for()
+    assert visit.newest.info["edits"] == edits
+
+
+# Notes
+
+
+def test_notes_follow_their_numbers(visit: Visit) -> None:
+    page = visit.go("notes", example="3")
+    cell = page.locator('[data-step="weights"] td[data-value]').first
+    assert float(cell.get_attribute("data-value")) == pytest.approx(0.7310585786)
+    expect(page.locator("[data-differs=true]").first).to_contain_text("0.75")
+    page.get_by_label("k2, number 2").fill("2")
+    expect(cell).to_have_attribute("data-value", re.compile(r"^0\.37754"))  # 6 and 7 over 2: 1 / (1 + √e)
+    page.reload()
+    expect(cell).to_have_attribute("data-value", re.compile(r"^0\.37754"))
+    page.get_by_role("button", name=re.compile("Back to the notes")).click()
+    expect(cell).to_have_attribute("data-value", re.compile(r"^0\.7310585"))
+
+
+def test_the_quiz_tells_after_it_is_asked(visit: Visit) -> None:
+    page = visit.go("notes", quiz="yes")
+    question = page.locator("[data-question='1']")
+    question.wait_for()
+    expect(question).not_to_contain_text("learned weights")
+    for box in question.get_by_role("checkbox").all()[:3]:
+        box.check()
+    page.get_by_role("button", name="Check question 1").click()
+    expect(question).to_contain_text("learned weights")
+
+
+# All views
+
+
+VIEWS = ["run", "heads", "words", "change", "notes"]
+
+
+@pytest.mark.parametrize(("width", "colours"), [(1280, "light"), (390, "dark")])
+def test_no_serious_fault_for_those_who_do_not_see(
+    width: int, colours: Any, browser: Browser, all_models: Served
+) -> None:
+    visit = Visit(browser, all_models, width, color_scheme=colours)
+    fields = {"run": {"open": "decoder.blocks.0"}, "notes": {"example": "5"}}
+    for view in VIEWS:
+        page = visit.go(view, model="en-fr", text=SHORT, **fields.get(view, {}))
+        page.locator("h1").wait_for(state="attached")
+        page.wait_for_load_state("networkidle")
+        page.evaluate(AXE.read_text(encoding="utf-8"))
+        found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+        serious = [
+            f"{view}: {each['id']}: {each['nodes'][0]['html'][:200]}"
+            for each in found["violations"]
+            if each["impact"] in ("serious", "critical")
+        ]
+        assert serious == []
+        overflow = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+        assert overflow <= 0, f"{view} is wider than {width}"
+    visit.page.context.close()
+    assert visit.problems == []
+
+
+def test_views_are_reached_by_keyboard(visit: Visit) -> None:
+    page = visit.go("run", model="en-fr", text=SHORT)
+    page.locator("[data-part]").first.wait_for()
+    seen = []
+    for _ in range(12):
+        page.keyboard.press("Tab")
+        seen.append(page.evaluate("document.activeElement.textContent.trim()"))
+    for view in ("Heads", "Words", "Change", "Notes"):
+        assert view in seen
+
+
+# The page that carries its numbers
+
+
+def test_a_file_from_disk_needs_no_network(browser: Browser, models: dict[str, Model], tmp_path: Path) -> None:
+    from cutaway.seeing.html import page as offline
+
+    trace = models["en-fr"].trace(SENTENCE)
+    path = tmp_path / "out.html"
+    path.write_text(offline(trace, text=SENTENCE), encoding="utf-8")
+    context = browser.new_context(offline=True)
+    page = context.new_page()
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    problems: list[str] = []
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.goto(path.as_uri() + "#/run?open=decoder.blocks.0")
+    name = "decoder.blocks.0.cross_attention.weights"
+    stage = page.locator(f'[data-stage="{name}"]')
+    stage.scroll_into_view_if_needed()
+    rounded(table(stage), trace[name][0, 0].numpy())
+    matrix = stage.locator("[role=application]")
+    matrix.focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Enter")
+    expect(page.locator(f'.sum[data-name="{name}"] [data-agrees]')).to_have_attribute("data-agrees", "true")
+    page.get_by_role("link", name="Heads").click()
+    page.locator("[data-name]").first.wait_for()
+    assert problems == []
+    assert [url for url in asked if not url.startswith(("file:", "data:", "blob:"))] == []
+    context.close()
+
+
+def test_a_notebook_shows_a_trace(browser: Browser, models: dict[str, Model], tmp_path: Path) -> None:
+    shown = models["gpt2"].trace("the cat")._repr_html_()
+    (tmp_path / "notebook.html").write_text(f"<!doctype html><html><body>{shown}</body></html>", encoding="utf-8")
+    page = browser.new_context(offline=True).new_page()
+    page.goto((tmp_path / "notebook.html").as_uri())
+    page.frame_locator("iframe").locator('[data-part="decoder.blocks.0"]').wait_for()
+    page.context.close()
+
+
+def test_weight_of_the_page() -> None:
+    """JavaScript at most 180 KB, gzipped."""
+    import gzip
+
+    from cutaway.studio.server import PAGE
+
+    total = sum(len(gzip.compress(path.read_bytes())) for path in (PAGE / "assets").glob("*.js"))
+    assert 20_000 < total < 180_000
