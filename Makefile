@@ -21,7 +21,8 @@ run: $(VENV)/.installed $(PAGE)
 web: $(PAGE)
 
 test: lint $(VENV)/.installed-weights $(VENV)/.installed-browser $(PAGE)
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python web/build.py check
+	$(BIN)/python -m pytest -n 3  # some wait for a browser or for a process to die
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

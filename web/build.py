@@ -1,4 +1,4 @@
-"""Builds the studio's page into the package: `python web/build.py`, or `make web`.
+"""Builds the studio's page into the package: `python web/build.py`, or `make web`. `check`: its types and unit tests.
 
 It needs Node.js, which it finds on the PATH or, where there is none, takes from PyPI into this Python's environment.
 """
@@ -44,10 +44,13 @@ def main() -> int:
         node, script = from_pypi()
         command = [node, str(script)]
     environment = os.environ | {"PATH": f"{Path(node).parent}{os.pathsep}{os.environ.get('PATH', '')}"}
-    for words in (["ci", "--no-audit", "--no-fund", "--loglevel=error"], ["run", "--silent", "build"]):
+    steps = [["ci", "--no-audit", "--no-fund", "--loglevel=error"], ["run", "--silent", "build"]]
+    if sys.argv[1:] == ["check"]:
+        steps = [["run", "--silent", "check"], ["run", "--silent", "test"]]
+    for words in steps:
         done = subprocess.run([*command, *words], cwd=WEB, env=environment)
         if done.returncode:
-            print(f"Error: npm {words[0]} failed in {WEB}; its own words are above", file=sys.stderr)
+            print(f"Error: npm {' '.join(words)} failed in {WEB}; its own words are above", file=sys.stderr)
             return 2
     return 0
 

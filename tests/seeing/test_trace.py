@@ -13,7 +13,7 @@ from cutaway.errors import CheckpointError, InputError
 from cutaway.model import Model
 from cutaway.models.usage import Usage
 from cutaway.seeing.trace import Trace
-from cutaway.seeing.words import joined, word_numbers
+from cutaway.seeing.words import word_numbers
 from cutaway.text.two import TwoTokenizers
 from tests.decoding.writers import WRITERS
 from tests.tasks import small, tiny
@@ -31,7 +31,7 @@ def test_the_words_on_the_axes(translator: Model) -> None:
     source = ("The", "▁animal", "▁didn", "'t", "▁cross", ".", "</s>")
     assert trace.words.source == source
     assert trace.words.of_source == (0, 1, 2, 2, 3, 3, 4)
-    assert joined(source, trace.words.of_source) == ("The", "animal", "didn't", "cross.", "</s>")
+    assert trace.words.source_words == ("The", "animal", "didn't", "cross.", "</s>")
     assert trace.words.target[:3] == ("<s>", "L'", "▁animal")
     weights = trace.labels("decoder.blocks.0.cross_attention.weights")
     assert weights == (None, None, trace.words.target, source)
@@ -132,6 +132,7 @@ def test_two_vocabularies_are_each_spelled_by_their_own() -> None:
     ("kind", "text", "expected"),
     [
         ("bpe", "naïve cats", ["naïve", "cats"]),
+        ("bpe", "né à Łódź", ["né", "à", "Łódź"]),  # characters of several pieces
         ("unigram", "the cat's hat", ["the", "cat's", "hat"]),
         ("wordpiece", "The cat sat", ["The", "cat", "sat"]),
         ("character", "a dog", ["a", "dog"]),
@@ -141,7 +142,7 @@ def test_pieces_are_put_together(kind: str, text: str, expected: list[str]) -> N
     model = small.model("gpt2", small.tokenizer(kind))
     words = model.trace(text).words
     special = ("<s>", "</s>", "[CLS]", "[SEP]")
-    assert [word for word in joined(words.target, words.of_target) if word not in special and word != "·"] == expected
+    assert [word for word in words.target_words if word not in special and word != "·"] == expected
     assert len(word_numbers(model.tokenizer, [], [])) == 0
 
 

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import random
 from typing import Any
 
 import httpx
@@ -55,7 +56,7 @@ def test_models_are_described(served: Served) -> None:
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_values_are_the_networks(name: str, served: Served, models: dict[str, Model], picture: bytes) -> None:
-    """Every value, bit for bit, by both ways of asking; each place says what the head says."""
+    """Every value is, bit for bit, what a trace of one's own has; each place says what the head says."""
     info = served.run(name, **asked(name, picture))
     model = models[name]
     given = picture if name == "vit" else TEXTS[name]
@@ -64,8 +65,10 @@ def test_values_are_the_networks(name: str, served: Served, models: dict[str, Mo
         given, **({"generation": Generation(max_new_tokens=6, beams=model.usage.beams)} if name in WRITERS else {})
     )
     assert [value["name"] for value in info["values"]] == list(again)
+    chance = random.Random(0)
     for value in info["values"]:
         assert torch.equal(kept[value["name"]], again[value["name"]]), value["name"]
+    for value in chance.sample(info["values"], 12):
         seen = binary(served, info["id"], value["name"])
         assert list(seen.shape) == value["shape"]
         assert np.array_equal(seen, again[value["name"]].numpy()), value["name"]
@@ -207,6 +210,11 @@ def test_texts_are_streamed(name: str, served: Served, models: dict[str, Model])
     assert [kind for kind, _ in found] == ["token"] * len(expected.ids) + ["done"]
     assert [data["id"] for kind, data in found if kind == "token"] == list(expected.ids)
     assert found[-1][1]["text"] == model.tokenizer.decode(expected.ids)
+    assert found[-1][1]["ended"] == (expected.ended == "end")
+    if len(expected.ids) > 2:
+        prefix = {"prefix": list(expected.ids[:2]), "max_new_tokens": 3, "alternatives": 0}
+        rest = events(served.client, {"model": name, "text": TEXTS[name], **prefix})
+        assert [data["id"] for kind, data in rest if kind == "token"] == list(expected.ids[2:5])
     for kind, data in found[:-1]:
         assert kind == "token"
         assert len(data["top"]) == 3

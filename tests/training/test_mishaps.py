@@ -12,7 +12,7 @@ from cutaway import schema
 from cutaway.data.clean import Dropped
 from cutaway.data.tables import rows
 from cutaway.errors import CheckpointError, ConfigError, InputError
-from cutaway.seeing.alignment import alignment, words
+from cutaway.seeing.alignment import alignment
 from cutaway.training import run
 from cutaway.training.config import Data, ModelChoice, TrainConfig
 from cutaway.training.corpus import PairCorpus
@@ -251,13 +251,6 @@ def test_attention_of_bahdanau_is_drawn() -> None:
     found = alignment(small.model("bahdanau-gru"), "The cat sat.", "Le chat")
     assert found.weights.shape == (len(found.written), len(found.source))
     assert found.weights.sum(1).tolist() == pytest.approx([1.0] * len(found.written), abs=1e-5)  # a softmax in float32
-
-
-def test_characters_of_several_pieces_are_whole() -> None:
-    tokenizer = small.tokenizer()
-    texts, places = words(tokenizer, tokenizer.encode("né à Łódź", special=False).ids)
-    assert texts == ["né", "à", "Łódź"]
-    assert places == sorted(places)
 
 
 # Told before, not after

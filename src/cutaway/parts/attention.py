@@ -104,6 +104,7 @@ class Attention(nn.Module):
         added = "position bias, and -∞ where one may not look" if position_bias else "bias: -∞ where one may not look"
         self.masked_scores = Tap("BHTS", f"scaled_scores + {added}")
         self.weights = Tap("BHTS", "softmax(masked_scores) over the keys")
+        self.inside = (self.scores, self.scaled_scores, self.masked_scores, self.weights)
         self.heads = Tap("BHTK", "weights · v")
         self.concatenated = Tap("BTE", "the heads side by side")
         self.output = Tap("BTD", linear("concatenated", "O", out_bias))
@@ -172,7 +173,7 @@ class Attention(nn.Module):
         """softmax(q kᵀ · scale + bias) v: step by step if somebody listens or it is faster, else fused. The contract
         tests hold the two equal."""
         p = self.dropout if self.training else 0.0
-        listened = heard(self.scores, self.scaled_scores, self.masked_scores, self.weights)
+        listened = heard(*self.inside)
         if self.fused is not None and not listened:
             return self.fused(q_BHTK, k_BGSK, v_BGSK, bias, self.scale, serves, holders)
         if holders is not None:

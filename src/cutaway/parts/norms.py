@@ -34,10 +34,7 @@ class LayerNorm(nn.Module):
         self.variance = Tap("BT1", "σ² = Σ (x - μ)² / D")
         self.normalized = Tap("BTD", "(x - μ) / √(σ² + ε)")
         self.output = Tap("BTD", "γ · normalized + β")
-
-    @property
-    def inside(self) -> tuple[Tap, ...]:
-        return self.mean, self.variance, self.normalized
+        self.inside = (self.mean, self.variance, self.normalized)
 
     def forward(self, x_BTD: Tensor) -> Tensor:
         if not heard(*self.inside):
@@ -60,10 +57,7 @@ class RMSNorm(nn.Module):
         self.mean_square = Tap("BT1", "Σ x² / D")
         self.normalized = Tap("BTD", "x / √(mean_square + ε)")
         self.output = Tap("BTD", "γ · normalized")
-
-    @property
-    def inside(self) -> tuple[Tap, ...]:
-        return self.mean_square, self.normalized
+        self.inside = (self.mean_square, self.normalized)
 
     def forward(self, x_BTD: Tensor) -> Tensor:
         if self.fused is not None and not heard(*self.inside):

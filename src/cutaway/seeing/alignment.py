@@ -9,7 +9,6 @@ from torch import Tensor
 from cutaway.errors import InputError
 from cutaway.parts.tap import taps
 from cutaway.seeing.drawn import matrix
-from cutaway.seeing.words import joined
 
 if TYPE_CHECKING:
     from cutaway.model import Model
@@ -44,8 +43,8 @@ def alignment(model: "Model", text: str, written: str) -> Alignment:
     sharpest = min(blocks, key=lambda weights_TS: float(-(weights_TS * (weights_TS + 1e-9).log()).sum()))
     words = trace.words
     rows = [number - 1 for number in words.of_target[1:]] + [max(words.of_target)]  # row t chose what row t + 1 reads
-    sources = joined(words.source, words.of_source)
-    targets = (*joined(words.target, words.of_target)[1:], tokenizer.names.get("end", "·"))
+    sources = words.source_words
+    targets = (*words.target_words[1:], tokenizer.names.get("end", "·"))
     columns = torch.tensor(words.of_source)
     by_word = torch.zeros(len(sharpest), len(sources)).index_add_(1, columns, sharpest)
     summed = torch.zeros(len(targets), len(sources)).index_add_(0, torch.tensor(rows), by_word)

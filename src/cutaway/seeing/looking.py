@@ -13,7 +13,7 @@ from cutaway.models.config import StackConfig
 from cutaway.parts.tap import Listener
 from cutaway.seeing.steps import Search, search
 from cutaway.seeing.trace import Trace, trace
-from cutaway.seeing.words import Spelling, Words, spell, word_numbers
+from cutaway.seeing.words import Spelling, Words, reader, spelled, whole_words, word_numbers
 from cutaway.text.tokenizer import Encoding, check_text
 
 if TYPE_CHECKING:
@@ -114,7 +114,9 @@ def _encoder_only(model: "Model", encoding: Encoding, *, segments: bool) -> Give
     stack = model.config.encoder
     has_segments = isinstance(stack, StackConfig) and stack.n_segments > 0
     options = {"segments": torch.tensor([encoding.segments])} if segments and has_segments else {}
-    return Given((torch.tensor([encoding.ids]),), options, _words(model, _side(model, "source", encoding)))
+    return Given(
+        (torch.tensor([encoding.ids]),), options, _words(model, _side(model, "source", encoding.ids, encoding.tokens))
+    )
 
 
 def _decoder_only(model: "Model", ids: Sequence[int], found: Search | None) -> Given:
@@ -125,21 +127,21 @@ def _decoder_only(model: "Model", ids: Sequence[int], found: Search | None) -> G
 def _both(model: "Model", encoding: Encoding, said: Sequence[int], found: Search | None = None) -> Given:
     assert model.usage.start is not None
     ids = [model.usage.start, *said]
-    words = _side(model, "source", encoding) | _target(model, ids)
+    words = _side(model, "source", encoding.ids, encoding.tokens) | _target(model, ids)
     return Given((torch.tensor([encoding.ids]), torch.tensor([ids])), {}, _words(model, words), found)
 
 
-def _side(model: "Model", side: str, encoding: Encoding) -> dict[str, Any]:
+def _side(model: "Model", side: str, ids: Sequence[int], tokens: Sequence[str]) -> dict[str, Any]:
     assert model.tokenizer is not None
-    spelled = spell(model.tokenizer, encoding.ids, encoding.tokens, source=side == "source")
-    return {side: spelled, f"of_{side}": word_numbers(model.tokenizer, encoding.ids, spelled)}
+    tokenizer = reader(model.tokenizer, source=side == "source")
+    spelling = tuple(spelled(tokenizer, number, token) for number, token in zip(ids, tokens, strict=True))
+    numbers = word_numbers(tokenizer, ids, spelling)
+    return {side: spelling, f"of_{side}": numbers, f"{side}_words": whole_words(tokenizer, ids, spelling, numbers)}
 
 
 def _target(model: "Model", ids: Sequence[int]) -> dict[str, Any]:
     assert model.tokenizer is not None
-    tokens = [model.tokenizer.token_of(number) or f"<{number}>" for number in ids]
-    spelled = spell(model.tokenizer, ids, tokens, source=False)
-    return {"target": spelled, "of_target": word_numbers(model.tokenizer, ids, spelled)}
+    return _side(model, "target", ids, [model.tokenizer.token_of(number) or f"<{number}>" for number in ids])
 
 
 def _words(model: "Model", words: Mapping[str, Any]) -> Words:
@@ -158,5 +160,8 @@ def _image(model: "Model", given: Any) -> Given:
     pixels = pixels_of(given, processing_of(model, patches), patches)
     n = patches.image_size // patches.patch_size
     places = tuple(f"{row + 1},{column + 1}" for row in range(n) for column in range(n))
-    words = Words(("[class]", *places), of_source=tuple(range(n * n + 1)), classes=model.usage.labels, patches=(n, n))
+    tokens = ("[class]", *places)
+    words = Words(
+        tokens, of_source=tuple(range(len(tokens))), source_words=tokens, classes=model.usage.labels, patches=(n, n)
+    )
     return Given((pixels.unsqueeze(0),), {}, words)

@@ -105,7 +105,7 @@ class Trace(Mapping[str, Tensor]):
 
     @classmethod
     def load(cls, folder: str | Path) -> "Trace":
-        """A trace that was saved. Its weights stay with the model: `explain` needs a trace that was just made."""
+        """A trace that was saved. The weights stayed with the model: sums that need them can't be explained."""
         from cutaway.seeing.trace_files import read
 
         return read(Path(folder).expanduser())

@@ -16,14 +16,16 @@ class Words:
     """Empty where there are none.
 
     `source` is what the encoder read, `target` what the decoder did; `of_source` and `of_target` number the word that
-    each token is a piece of. `vocabulary` spells the tokens a model can write, `classes` are what it can choose from,
-    `patches` the rows and columns an image was cut into.
+    each token is a piece of, `source_words` and `target_words` are these words. `vocabulary` spells the tokens a model
+    can write, `classes` are what it can choose from, `patches` the rows and columns an image was cut into.
     """
 
     source: tuple[str, ...] = ()
     target: tuple[str, ...] = ()
     of_source: tuple[int, ...] = ()
     of_target: tuple[int, ...] = ()
+    source_words: tuple[str, ...] = ()
+    target_words: tuple[str, ...] = ()
     vocabulary: Sequence[str] = ()
     classes: tuple[str, ...] = ()
     patches: tuple[int, int] | None = None
@@ -91,11 +93,11 @@ def specials(tokenizer: Tokenizer) -> set[int]:
     return {number for number in vars(tokenizer.special).values() if number is not None}
 
 
-def spell(tokenizer: Tokenizer, ids: Sequence[int], tokens: Sequence[str], *, source: bool) -> tuple[str, ...]:
-    """These tokens of what is read (`source`) or written."""
+def reader(tokenizer: Tokenizer, *, source: bool) -> Tokenizer:
+    """The one that spells what is read (`source`) or what is written."""
     if isinstance(tokenizer, TwoTokenizers):
-        tokenizer = tokenizer.source if source else tokenizer.target
-    return tuple(spelled(tokenizer, number, token) for number, token in zip(ids, tokens, strict=True))
+        return tokenizer.source if source else tokenizer.target
+    return tokenizer
 
 
 def word_numbers(tokenizer: Tokenizer, ids: Sequence[int], spelled: Sequence[str]) -> tuple[int, ...]:
@@ -110,9 +112,15 @@ def word_numbers(tokenizer: Tokenizer, ids: Sequence[int], spelled: Sequence[str
     return tuple(numbers)
 
 
-def joined(spelled: Sequence[str], numbers: Sequence[int]) -> tuple[str, ...]:
-    """The words that these tokens are pieces of."""
-    words = [""] * (max(numbers, default=-1) + 1)
-    for token, number in zip(spelled, numbers, strict=True):
-        words[number] += token.removeprefix("▁").removeprefix("##")
-    return tuple(word or "·" for word in words)
+def whole_words(
+    tokenizer: Tokenizer, ids: Sequence[int], spelled: Sequence[str], numbers: Sequence[int]
+) -> tuple[str, ...]:
+    """The words that these tokens are pieces of; a character may be in several pieces."""
+    special, words = specials(tokenizer), []
+    for number in range(max(numbers, default=-1) + 1):
+        places = [place for place, of in enumerate(numbers) if of == number]
+        if ids[places[0]] in special:
+            words.append(spelled[places[0]])
+        else:
+            words.append(tokenizer.decode([ids[place] for place in places]).strip() or "·")
+    return tuple(words)

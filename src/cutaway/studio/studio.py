@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cache
+from itertools import islice
+from math import exp
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -192,13 +194,15 @@ class Studio:
             )  # fmt: skip
         spelled, tokenizer = self._spelling(model), model.tokenizer
         assert tokenizer is not None
-        ids = []
-        for token in stream(model.network, self._prompt(model, asked.text), options, model.usage, tokenizer.decode):
+        prompt, ids = self._prompt(model, asked.text), list(asked.prefix)
+        written = stream(model.network, prompt, options, model.usage, tokenizer.decode)
+        for token in islice(written, len(ids), None):  # it begins with the prefix, which the client knows
             check()
             ids.append(token.id)
-            top = [{"id": i, "text": spelled[i], "p": _exp(logprob)} for i, logprob in token.alternatives]
+            top = [{"id": i, "text": spelled[i], "p": exp(logprob)} for i, logprob in token.alternatives]
             yield {"event": "token", "id": token.id, "text": spelled[token.id], "logprob": token.logprob, "top": top}
-        yield {"event": "done", "text": tokenizer.decode(ids), "tokens": len(ids)}
+        ended = len(ids) < (options.max_new_tokens or 0)
+        yield {"event": "done", "text": tokenizer.decode(ids), "tokens": len(ids), "ended": ended}
 
     @staticmethod
     def _room(new: int, prefix: Sequence[int]) -> int:
@@ -240,7 +244,3 @@ class Studio:
 
     def note(self, number: int, inputs: Mapping[str, Any]) -> dict[str, Any]:
         return notes.to_json(notes.reworked(number, inputs)) | {"inputs": dict(inputs)}
-
-
-def _exp(logprob: float) -> float:
-    return float(torch.tensor(logprob).exp())

@@ -60,11 +60,11 @@ export class Server implements Source {
     request: T.GenerateRequest,
     each: (token: T.Written) => void,
     signal?: AbortSignal,
-  ): Promise<{ text: string; tokens: number }> {
+  ): Promise<{ text: string; tokens: number; ended: boolean }> {
     const response = await this.#ask('/generate', posted(request, signal))
     for await (const { event, data } of events(response)) {
       if (event === 'token') each(data as T.Written)
-      if (event === 'done') return data as { text: string; tokens: number }
+      if (event === 'done') return data as { text: string; tokens: number; ended: boolean }
       if (event === 'error') throw new Told(capital((data as { error: string }).error))
     }
     throw new Told('The server stopped in the middle of the text; try again.')

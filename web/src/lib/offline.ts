@@ -78,7 +78,7 @@ export class Offline implements Source {
     throw new Told(NOT_HERE)
   }
 
-  async generate(): Promise<{ text: string; tokens: number }> {
+  async generate(): Promise<{ text: string; tokens: number; ended: boolean }> {
     throw new Told(NOT_HERE)
   }
 

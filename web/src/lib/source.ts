@@ -19,7 +19,7 @@ export interface Source {
     request: T.GenerateRequest,
     each: (token: T.Written) => void,
     signal?: AbortSignal,
-  ): Promise<{ text: string; tokens: number }>
+  ): Promise<{ text: string; tokens: number; ended: boolean }>
   notes(signal?: AbortSignal): Promise<T.Notes>
   note(number: number, inputs: T.NoteInputs, signal?: AbortSignal): Promise<T.Worked>
   /** Where one offline page of a trace can be fetched, which opens this address; null: this is one already. */

@@ -1,0 +1,54 @@
+"""Takes the pictures of docs/studio.md: `python -m docs.pictures`."""
+
+import json
+from pathlib import Path
+from urllib.parse import urlencode
+
+from playwright.sync_api import Page, sync_playwright
+
+import cutaway
+from tests.studio import chromium
+from tests.studio.serving import serving
+
+SENTENCE = "The animal didn't cross the street because it was too tired."
+FOLDER = Path(__file__).parent / "studio"
+VIEWS = {
+    "run": {"open": "decoder.blocks.0", "head": "3"},
+    "heads": {"kind": "cross", "layer": "1", "level": "word"},
+    "words": {},
+    "change": {"edits": json.dumps([{"kind": "off", "what": "positions", "where": "encoder"}])},
+    "notes": {"example": "13"},
+}
+
+
+def take(page: Page, address: str, view: str, fields: dict[str, str]) -> None:
+    page.goto(f"{address}/#/{view}?{urlencode({'model': 'en-fr', 'text': SENTENCE, **fields})}")
+    page.wait_for_load_state("networkidle")
+    if view == "run":
+        stage = page.locator('[data-stage="decoder.blocks.0.self_attention.weights"]')
+        stage.scroll_into_view_if_needed()
+        stage.locator("[role=application]").focus()
+        for key in (*["ArrowDown"] * 6, *["ArrowRight"] * 4, "Enter"):
+            page.keyboard.press(key)
+        page.locator("[data-agrees]").wait_for()
+    if view == "words":
+        page.get_by_role("heading", name="Beam search").scroll_into_view_if_needed()
+        page.locator("[data-number]").first.wait_for()
+        page.mouse.wheel(0, 420)
+    page.wait_for_timeout(1500)
+    page.screenshot(path=FOLDER / f"{view}.png")
+
+
+def main() -> None:
+    FOLDER.mkdir(exist_ok=True)
+    with serving([cutaway.load("en-fr")]) as studio, sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium.installed(), args=chromium.ARGUMENTS)
+        for view, fields in VIEWS.items():
+            page = browser.new_page(viewport={"width": 1280, "height": 900})
+            take(page, studio.address, view, fields)
+            page.close()
+        browser.close()
+
+
+if __name__ == "__main__":
+    main()
