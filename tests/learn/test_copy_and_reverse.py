@@ -1,6 +1,6 @@
 """Every family learns to copy and to reverse, and is judged on sequences it never saw.
 
-8 symbols and length 5 give 32,768 sequences; training sees fewer than half, and the test sequences are kept out.
+8 symbols and length 4 give 4,096 sequences; one in ten is kept out of training, and these are the test.
 A model that had only learnt how often each symbol comes would be right at 1 of 8 places.
 """
 
@@ -26,7 +26,7 @@ from cutaway.models.network import Network
 from cutaway.parts.cache import Cache
 from tests.families import FAMILIES
 
-SYMBOLS, LENGTH = 8, 5
+SYMBOLS, LENGTH = 8, 4
 START, END = SYMBOLS, SYMBOLS + 1  # START also stands between a question and its answer
 VOCABULARY = SYMBOLS + 2
 

@@ -13,6 +13,7 @@ from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 
 from cutaway.model import Model
 from cutaway.studio.traces import Kept
+from tests import commands
 from tests.studio import chromium
 from tests.studio.conftest import SENTENCE
 from tests.studio.serving import Served, serving
@@ -69,6 +70,11 @@ class Visit:
     def newest(self) -> Kept:
         """The trace that was made or asked for last: nobody else visits this studio."""
         return next(reversed(self.served.studio.traces._kept.values()))[0]
+
+    @property
+    def edits(self) -> list[Any]:
+        """Of every trace that is kept."""
+        return [kept.info["edits"] for kept, _ in self.served.studio.traces._kept.values()]
 
     def value(self, name: str, *at: int) -> np.ndarray:
         """The network's own numbers."""
@@ -294,9 +300,12 @@ def test_beam_search_is_drawn_as_a_tree(visit: Visit) -> None:
     assert "assis" in found.inner_text()
 
 
-def test_models_that_do_not_write_say_so(visit: Visit, picture: bytes) -> None:
-    page = run(visit, "bert", picture, "words")
-    expect(page.locator("[data-place]").first).to_be_visible()
+@pytest.mark.parametrize("name", ["bert", "vit"])
+def test_models_that_do_not_write_say_what_their_head_says(name: str, visit: Visit, picture: bytes) -> None:
+    page = run(visit, name, picture, "words")
+    place = page.locator("[data-place][data-p]").first
+    place.wait_for()
+    assert float(place.get_attribute("data-p")) == pytest.approx(visit.newest.info["places"][0]["top"][0]["p"])
 
 
 # Change
@@ -308,7 +317,7 @@ def test_change_puts_two_runs_side_by_side(visit: Visit) -> None:
     page.get_by_role("switch", name="Positions, everywhere").click()
     expect(page.locator("li[data-edit]")).to_have_count(1)
     expect(page.locator(".results[aria-busy=false] [data-said=changed]")).to_contain_text("Le chat s'assit.")
-    assert visit.newest.info["edits"] == [{"kind": "off", "what": "positions"}]
+    assert [{"kind": "off", "what": "positions"}] in visit.edits
     page.reload()
     expect(page.locator("[data-said=changed]")).to_contain_text("Le chat s'assit.")
     page.get_by_role("button", name="Undo all").click()
@@ -336,8 +345,7 @@ def test_change_serves_every_family(name: str, visit: Visit, picture: bytes) -> 
     edits = [{"kind": "zero", "value": value.get(name, "encoder.blocks.0.feedforward.output")}]
     page = run(visit, name, picture, "change", edits=edits)
     page.locator("tr[data-place][data-apart], tr[data-id][data-before]").first.wait_for()
-    made = [kept.info["edits"] for kept, _ in visit.served.studio.traces._kept.values()]
-    assert edits in made
+    assert edits in visit.edits
 
 
 # Notes
@@ -412,11 +420,11 @@ def test_views_are_reached_by_keyboard(visit: Visit) -> None:
 
 
 def test_a_file_from_disk_needs_no_network(browser: Browser, models: dict[str, Model], tmp_path: Path) -> None:
-    from cutaway.seeing.html import page as offline
-
-    trace = models["en-fr"].trace(SENTENCE)
+    """What `cutaway see --html` wrote."""
     path = tmp_path / "out.html"
-    path.write_text(offline(trace, text=SENTENCE), encoding="utf-8")
+    done = commands.run(["see", SENTENCE, "--html", str(path)])
+    assert done.code == 0, done.err
+    trace = models["en-fr"].trace(SENTENCE)
     context = browser.new_context(offline=True)
     page = context.new_page()
     asked: list[str] = []
