@@ -30,7 +30,7 @@ class Edit:
 
     def changes(self, network: Network) -> list[Change]:
         """What this edit does to the taps of a network; an error if it has not got what is to be changed."""
-        raise NotImplementedError
+        raise NotImplementedError  # each kind has its own
 
     def to_json(self) -> dict[str, Any]:
         """{"kind": "zero", "value": …}: what was not given is left out."""
