@@ -59,10 +59,8 @@ class Studio:
         model = self.model(asked.model)
         self._check_length(model, asked.text, asked.pair, asked.target)
         trace = self._traced(model, asked, check)
-        number = self.traces.add(kept := Kept(trace, model.name))
-        kept.info = told(model, trace, number, asked.text) | {"edits": asked.edits}
-        kept.info["seconds"] = time.perf_counter() - begin
-        return kept.info
+        info = told(model, trace, text=asked.text) | {"edits": asked.edits, "seconds": time.perf_counter() - begin}
+        return self.traces.add(Kept(trace, model.name, info)).info
 
     def _traced(self, model: "Model", asked: AskRun, check: Check) -> Trace:
         """With edits a text is written under them, each word from the start: what its trace shows is what it did."""

@@ -36,17 +36,18 @@ class Traces:
     def size(self) -> int:
         return sum(size for _, size in self._kept.values())
 
-    def add(self, kept: Kept) -> str:
+    def add(self, kept: Kept) -> Kept:
+        """The same, with the number that it is kept under."""
         size = kept.size
         if size > self.limits.trace_bytes:
             raise Refused(413, f"the values take {size / 1e6:.0f} MB; at most {self.limits.trace_bytes / 1e6:.0f} MB "
                                "are kept of a text: give a shorter one")  # fmt: skip
-        number = secrets.token_urlsafe(9)
+        number = kept.info["id"] = secrets.token_urlsafe(9)
         with self._lock:
             self._kept[number] = kept, size
             while len(self._kept) > self.limits.traces or self.size > self.limits.all_trace_bytes:
                 self._kept.popitem(last=False)
-        return number
+        return kept
 
     def get(self, number: str) -> Kept:
         with self._lock:
