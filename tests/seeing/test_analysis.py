@@ -278,10 +278,7 @@ def test_importance_for_the_words_in_blanks() -> None:
 
 # ---- integrated gradients
 
-captum = pytest.mark.skipif(importlib.util.find_spec("captum") is None, reason="captum is not installed")
 
-
-@captum
 @pytest.mark.parametrize(
     "name", ["transformer-tiny", "t5-small", "gpt2", "llama-15m", "vit-tiny", "bahdanau-gru", "awd-lstm"]
 )
@@ -306,7 +303,6 @@ def test_attributions_sum_to_what_they_explain(name: str) -> None:
     assert all(weight.grad is None for weight in made.network.parameters())
 
 
-@captum
 def test_attributions_by_a_sum_of_gradients() -> None:
     """captum's integral against the plainest one: the mean gradient over many points of the way."""
     made = model("gpt2")
@@ -329,7 +325,6 @@ def test_attributions_by_a_sum_of_gradients() -> None:
     assert found.target[3:] == (0.0,) * (tokens.shape[1] - 3), "what comes after the place adds nothing"
 
 
-@captum
 def test_attributions_of_a_blank_a_class_and_from_another_baseline() -> None:
     made = model("bert-tiny", MaskedLanguageModel(), "[MASK]")
     found = integrated_gradients(made, "The [MASK] sat.")

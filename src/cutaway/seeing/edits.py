@@ -4,6 +4,7 @@ An edit names a value by its tap, or several by a shell pattern; what it does to
 """
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from fnmatch import fnmatchcase
@@ -23,14 +24,14 @@ from cutaway.seeing.trace import Trace
 
 
 @dataclass(frozen=True)
-class Edit:
+class Edit(ABC):
     """One change to a run; see its kinds below."""
 
     kind: ClassVar[str]
 
+    @abstractmethod
     def changes(self, network: Network) -> list[Change]:
         """What this edit does to the taps of a network; an error if it has not got what is to be changed."""
-        raise NotImplementedError  # each kind has its own
 
     def to_json(self) -> dict[str, Any]:
         """{"kind": "zero", "value": …}: what was not given is left out."""
