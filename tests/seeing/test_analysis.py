@@ -2,7 +2,6 @@
 
 import copy
 import dataclasses
-import importlib.util
 import json
 import sys
 from functools import cache
@@ -369,15 +368,14 @@ def test_mistakes_are_one_sentence() -> None:
         (lambda: head_importance(recurrent, "The cat", "Le"), "bahdanau-gru has no attention heads"),
         (lambda: head_importance(vector, "The cat"), "bert-tiny says no words and no classes; there is no probability to look at"),
     ]  # fmt: skip
-    if importlib.util.find_spec("captum") is not None:
-        mistakes += [
-            (lambda: integrated_gradients(decoder, "The cat", place=9), "there is no place 9 among"),
-            (lambda: integrated_gradients(decoder, "The cat", choice=999), "there is no choice 999 among"),
-            (lambda: integrated_gradients(decoder, "The cat", steps=0), "steps=0 must be at least 1"),
-            (lambda: integrated_gradients(decoder, "The cat", baseline=999), "token id 999 is outside"),
-            (lambda: integrated_gradients(vector, "The cat"), "bert-tiny says no words and no classes"),
-            (lambda: integrated_gradients(model("vit-tiny"), *given("vit-tiny"), baseline=3), "baseline=3 is a token; the baseline of an image is grey, so leave it out"),
-        ]  # fmt: skip
+    mistakes += [
+        (lambda: integrated_gradients(decoder, "The cat", place=9), "there is no place 9 among"),
+        (lambda: integrated_gradients(decoder, "The cat", choice=999), "there is no choice 999 among"),
+        (lambda: integrated_gradients(decoder, "The cat", steps=0), "steps=0 must be at least 1"),
+        (lambda: integrated_gradients(decoder, "The cat", baseline=999), "token id 999 is outside"),
+        (lambda: integrated_gradients(vector, "The cat"), "bert-tiny says no words and no classes"),
+        (lambda: integrated_gradients(model("vit-tiny"), *given("vit-tiny"), baseline=3), "baseline=3 is a token; the baseline of an image is grey, so leave it out"),
+    ]  # fmt: skip
     for mistake, sentence in mistakes:
         with pytest.raises(CutawayError) as caught:
             mistake()
