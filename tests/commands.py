@@ -5,6 +5,7 @@ import contextlib
 import multiprocessing as mp
 import os
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -22,6 +23,7 @@ import torch._dynamo  # optimisers ask for it when they are made
 
 import cutaway.cli.train
 import cutaway.training.run  # noqa: F401
+from cutaway.checkpoints import unpickle
 from cutaway.cli.main import main
 from cutaway.training.watch import Watch
 
@@ -37,6 +39,7 @@ class Done:
 class _Asked:
     words: Sequence[str]
     log: Path
+    out: Path
     folder: Path
     environment: Mapping[str, str]
     file_limit: int | None
@@ -54,18 +57,19 @@ class Command:
         folder: Path | None = None,
         environment: Mapping[str, str] | None = None,
         stdin: str = "",
+        out: Path | None = None,
         file_limit: int | None = None,
         dies_after: int | None = None,
     ) -> None:
-        """`folder` is where it runs; `environment` is added to ours; no file may grow beyond `file_limit` bytes; a
-        training is killed as soon as it has saved the step `dies_after`."""
+        """`folder` is where it runs; `environment` is added to ours; what it prints goes to `out` instead of log.out; no
+        file may grow beyond `file_limit` bytes; a training is killed as soon as it has saved the step `dies_after`."""
         self.log = log
         log.with_suffix(".in").write_text(stdin, encoding="utf-8")
-        context = mp.get_context("forkserver")
-        context.set_forkserver_preload(["tests.commands"])
-        asked = _Asked(words, log, folder or Path.cwd(), dict(environment or {}), file_limit, dies_after)
-        self.process: BaseProcess = context.Process(target=_run, args=(asked,))
-        self.process.start()
+        asked = _Asked(
+            words, log, out or log.with_suffix(".out"), folder or Path.cwd(), dict(environment or {}), file_limit,
+            dies_after,
+        )  # fmt: skip
+        self.process = _forked(_run, asked)
 
     def wait(self, seconds: float = 600.0) -> Done:
         self.process.join(seconds)
@@ -95,14 +99,26 @@ class Command:
         os.kill(self.process.pid, number)
 
 
-def _run(asked: _Asked) -> None:
-    """In the child."""
+def _forked(target: Callable[..., None], *given: object) -> BaseProcess:
+    context = mp.get_context("forkserver")
+    context.set_forkserver_preload(["tests.commands"])
+    process: BaseProcess = context.Process(target=target, args=given)
+    process.start()
+    return process
+
+
+def _redirect(stdin: Path, stdout: Path, stderr: Path) -> None:
     read, write = os.O_RDONLY, os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-    for number, (suffix, mode) in enumerate(((".in", read), (".out", write), (".err", write))):
-        os.dup2(os.open(asked.log.with_suffix(suffix), mode), number)
+    for number, (path, mode) in enumerate(((stdin, read), (stdout, write), (stderr, write))):
+        os.dup2(os.open(path, mode), number)
     sys.stdin, sys.stdout, sys.stderr = (
         os.fdopen(number, mode, encoding="utf-8") for number, mode in enumerate(("r", "w", "w"))
     )
+
+
+def _run(asked: _Asked) -> None:
+    """In the child."""
+    _redirect(asked.log.with_suffix(".in"), asked.out, asked.log.with_suffix(".err"))
     os.chdir(asked.folder)
     os.environ.update(asked.environment)
     torch.set_num_threads(1)
@@ -131,6 +147,23 @@ def run(words: Sequence[str], log: Path | None = None, **options: object) -> Don
         if log is None:
             log = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "log"
         return Command(words, log, **options).wait()  # type: ignore[arg-type]
+
+
+def unpickled(command: Sequence[str], *, input: bytes, **_: object) -> "subprocess.CompletedProcess[bytes]":  # noqa: A002
+    """In the place of subprocess.run: the process in which pickles are read, forked too. That it really is started from
+    nothing is tested without this."""
+    with tempfile.TemporaryDirectory() as folder:
+        files = [Path(folder) / name for name in ("in", "out", "err")]
+        files[0].write_bytes(input)
+        process = _forked(_unpickle, *files)
+        process.join()
+        assert process.exitcode is not None
+        return subprocess.CompletedProcess(command, process.exitcode, *(file.read_bytes() for file in files[1:]))
+
+
+def _unpickle(*files: Path) -> None:
+    _redirect(*files)
+    unpickle.main()
 
 
 def one_sentence(done: Done) -> str:

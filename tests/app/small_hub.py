@@ -111,7 +111,7 @@ def furnish(folder: Path) -> None:
 def trained(out: Path) -> None:
     """A run that was stopped after one step of two, so that there is something to go on with."""
     data = Data(source=("train.en",), target=("train.fr",))
-    short, often = ScheduleChoice(steps=2), Validation(every=1)
+    short, often = ScheduleChoice(steps=2), Validation(every=1, tune=False)
     config = TrainConfig(data=data, model=ModelChoice(n_blocks=1), schedule=short, validation=often)
     with chdir(out.parent):
         train(config, out, stop=lambda: "SIGINT")
@@ -123,7 +123,7 @@ def write_files(folder: Path) -> None:
         (folder / name).write_text("".join(f"{text}\n" for text in TEXTS[:3]), encoding="utf-8")
     for name in ("train.en", "train.fr"):
         words = ("the cat sat on a mat" if name == "train.en" else "le chat était sur un tapis").split()
-        lines = [" ".join(words[i // 6**j % 6] for j in range(4)) for i in range(60)]
+        lines = [" ".join(words[i // 6**j % 6] for j in range(4)) for i in range(24)]
         (folder / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     (folder / "pairs.tsv").write_text("".join(f"a cat {i}\tun chat {i}\n" for i in range(60)), encoding="utf-8")
     (folder / "labels.tsv").write_text("".join(f"cats {i} are good\t{i % 2}\n" for i in range(60)), encoding="utf-8")

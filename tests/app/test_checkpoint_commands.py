@@ -265,6 +265,7 @@ PICKLED = ["MarianMT: translation", "T5: v1.0", "BERT: masked LM", "DistilBERT: 
            "Llama: tied", "ViT: classifier"]  # fmt: skip
 
 
+@pytest.mark.usefixtures("forked")
 @pytest.mark.parametrize("name", PICKLED)
 def test_a_pickle_becomes_the_model_it_was(name: str, run: Callable[..., Done], tmp_path: Path) -> None:
     theirs = make(next(case for case in CASES if case.name == name))
@@ -285,6 +286,7 @@ def test_a_pickle_becomes_the_model_it_was(name: str, run: Callable[..., Done], 
     assert all(torch.equal(found[key], weight) for key, weight in expected.items())
 
 
+@pytest.mark.usefixtures("forked")
 def test_a_pickle_to_our_own_format(run: Callable[..., Done], gpt2: Path, tmp_path: Path) -> None:
     (tmp_path / "old").mkdir()
     (tmp_path / "old" / "config.json").write_bytes((gpt2 / "config.json").read_bytes())
@@ -295,6 +297,7 @@ def test_a_pickle_to_our_own_format(run: Callable[..., Done], gpt2: Path, tmp_pa
     assert {path.name for path in tmp_path.iterdir()} == {"old", "new"}, "nothing is left beside it"
 
 
+@pytest.mark.usefixtures("forked")
 def test_a_pickle_that_is_no_model_of_ours_is_not_written(run: Callable[..., Done], gpt2: Path, tmp_path: Path) -> None:
     (tmp_path / "old").mkdir()
     (tmp_path / "old" / "config.json").write_bytes((gpt2 / "config.json").read_bytes())

@@ -1,5 +1,6 @@
 """The studio's page in a real browser, as a person uses it: it shows the network's numbers, and asks nobody else."""
 
+import base64
 import json
 import re
 from collections.abc import Iterator
@@ -123,7 +124,10 @@ def run(visit: Visit, name: str, picture: bytes, view: str = "run", **fields: An
     if name == "vit":
         page = visit.go(view, model=name, **fields)
         file = {"name": "noise.png", "mimeType": "image/png", "buffer": picture}
-        page.locator("input[type=file]").set_input_files(file)
+        with page.expect_request(lambda asked: base64.b64encode(picture).decode() in (asked.post_data or "")) as asked:
+            page.locator("input[type=file]").set_input_files(file)
+        made = asked.value.response().json()["id"]
+        page.locator(f'main[data-trace="{made}"]').wait_for()  # the example was looked at first
         return page
     target = {"target": "Le chat."} if name in ("t5", "marian", "bahdanau") else {}  # random weights never end a text
     return visit.go(view, model=name, text=TEXTS.get(name, SHORT), **target, **fields)
