@@ -61,8 +61,8 @@ class Command:
         file_limit: int | None = None,
         dies_after: int | None = None,
     ) -> None:
-        """`folder` is where it runs; `environment` is added to ours; what it prints goes to `out` instead of log.out; no
-        file may grow beyond `file_limit` bytes; a training is killed as soon as it has saved the step `dies_after`."""
+        """It runs in `folder` and prints to `out` instead of log.out; `environment` is added to ours; no file may grow
+        beyond `file_limit` bytes; a training is killed as soon as it has saved the step `dies_after`."""
         self.log = log
         log.with_suffix(".in").write_text(stdin, encoding="utf-8")
         asked = _Asked(

@@ -8,7 +8,7 @@ from cutaway.training.run import train
 from tests import commands
 from tests.training import toy
 
-STEPS = {"transformer-tiny": 420, "bahdanau-gru": 300}
+STEPS = {"transformer-tiny": 300, "bahdanau-gru": 160}
 SIZES = {
     "transformer-tiny": ["model.n_blocks=1", "model.d_model=64", "model.n_heads=4", "model.d_ff=128"],
     "bahdanau-gru": ["model.n_blocks=1", "model.d_model=64", "model.d_hidden=64", "model.n_heads=none",
@@ -19,10 +19,10 @@ SIZES = {
 
 @pytest.mark.parametrize("preset", SIZES)
 def test_learns_the_toy_language(tmp_path: Path, preset: str) -> None:
-    data = toy.corpus(tmp_path / "data", 2500, longest=5)
+    data = toy.corpus(tmp_path / "data", 2000, longest=4)
     settings = [
         f"model.preset={preset}", *SIZES[preset], "model.dropout=0.0", "batches.tokens=512",
-        f"schedule.steps={STEPS[preset]}", "schedule.warmup=20", "optimizer.kind=none", "optimizer.rate=0.005",
+        f"schedule.steps={STEPS[preset]}", "schedule.warmup=20", "optimizer.kind=none", "optimizer.rate=0.01",
         f"validation.every={STEPS[preset] // 2}", "averaging.of=none",
         "data.held_out=60",
     ]  # fmt: skip
@@ -30,7 +30,7 @@ def test_learns_the_toy_language(tmp_path: Path, preset: str) -> None:
     assert outcome.scores["bleu"] > 90
     assert outcome.progress.looks[0]["scores"]["bleu"] < outcome.scores["bleu"]
     unseen = [
-        text for text in toy.sentences(40, seed=99, longest=5) if text not in data.source.read_text().splitlines()
+        text for text in toy.sentences(40, seed=99, longest=4) if text not in data.source.read_text().splitlines()
     ][:12]
     done = commands.run(["translate", *unseen, "--model", str(tmp_path / "out")], tmp_path / "log")
     assert done.code == 0, done.err
