@@ -22,7 +22,7 @@ web: $(PAGE)
 
 test: lint $(VENV)/.installed-weights $(VENV)/.installed-browser $(PAGE)
 	$(BIN)/python web/build.py check
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

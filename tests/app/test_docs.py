@@ -56,6 +56,13 @@ def test_there_are_commands_to_try() -> None:
 
 
 @pytest.fixture(scope="session")
+def furnished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("furnished")
+    furnish(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("run")
     write_files(folder)
@@ -64,8 +71,10 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("command", commands_on_pages())
-def test_command_on_the_page_works(command: str, cache: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    furnish(tmp_path)
+def test_command_on_the_page_works(
+    command: str, cache: Path, furnished: Path, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    shutil.copytree(furnished, tmp_path, dirs_exist_ok=True)
     if "my-translator" in command and "--out my-translator" not in command:
         shutil.copytree(request.getfixturevalue("run"), tmp_path / "my-translator")
     first, _, last = command.rpartition("| cutaway ")

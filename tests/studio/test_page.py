@@ -193,6 +193,24 @@ def test_run_writes_what_is_typed(visit: Visit) -> None:
     expect(page.locator("textarea")).to_have_value(SHORT)
 
 
+def test_an_encoder_reads_a_second_text(visit: Visit) -> None:
+    page = visit.go("run", model="bert", text="the cat")
+    page.locator("main[data-trace]").wait_for()
+    page.get_by_label("A second text").fill("the dog")
+    page.get_by_label("A second text").press("Enter")
+    expect(page.get_by_label("Source tokens")).to_contain_text("dog")
+    read = [token["text"].strip("▁") for token in visit.newest.info["tokens"]["source"]]
+    assert read.count("[SEP]") == 2
+    page.reload()
+    expect(page.get_by_label("A second text")).to_have_value("the dog")
+
+
+def test_a_word_of_the_vocabulary_is_called_by_its_name(visit: Visit) -> None:
+    chat = visit.served.studio.models["en-fr"].tokenizer.encode_target("Le chat").ids[1]
+    page = visit.go("run", model="en-fr", text=SHORT, cell=f"head.vocabulary.logits@0,1,{chat}")
+    expect(page.locator(".sum .where")).to_have_text(f"token 1 (Le), word {chat} (chat)")
+
+
 def test_what_can_not_be_run_is_a_sentence(visit: Visit) -> None:
     page = visit.go("run", model="en-fr", text=SHORT)
     page.locator("textarea").fill("word " * 400)

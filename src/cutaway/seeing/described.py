@@ -25,8 +25,11 @@ EXAMPLES = {
     "translate": "The animal didn't cross the street because it was too tired.",
     "complete": "The cat sat on the",
     "fill": "The cat [MASK] on the mat.",
+    "answer": "Where did the cat sit?",
     "": "The cat sat on the mat.",
 }
+SECOND = {"answer": "The cat sat on the mat and looked at the dog."}
+"""What is read after it."""
 
 
 LONGEST = 256
@@ -60,6 +63,7 @@ def describe(model: "Model", most: int = LONGEST) -> dict[str, Any]:
             "size": patches.image_size, "patch": patches.patch_size, "channels": patches.channels
         },
         "example": "" if sees(model) else example,
+        "example_pair": SECOND.get(tasks[0] if tasks else "", ""),
         "switches": switches(model.network),
         "attentions": attentions(model),
     }  # fmt: skip

@@ -4,7 +4,7 @@ import { file } from './api'
 import { format, parse, readField, writeField, type Address, type Field } from './address'
 
 /** What all views share, and what goes along from one to the next. */
-export const SHARED = ['model', 'task', 'text', 'target', 'image'] as const
+export const SHARED = ['model', 'task', 'text', 'pair', 'target', 'image'] as const
 
 class Here {
   #address = $state.raw<Address>(parse(location.hash || (file?.address ?? '')))

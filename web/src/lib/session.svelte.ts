@@ -16,6 +16,8 @@ class Session {
   task = $derived(this.#task())
   /** What is typed, without the task's prefix. */
   text = $derived(here.query['text'] ?? this.model?.example ?? '')
+  /** What an encoder reads after it: the text in which a question is answered. */
+  pair = $derived(here.query['pair'] ?? this.model?.example_pair ?? '')
   target = $derived(here.query['target'] ?? '')
   /** What the model is given. */
   given = $derived((this.model?.prefixes[this.task] ?? '') + this.text)
@@ -50,7 +52,8 @@ class Session {
     if (reads === 'image') return { model: name, image: recall(here.query['image'] ?? '') }
     if (this.given.trim() === '') return null
     const target = family === 'encoder-decoder' && this.target ? { target: this.target } : {}
-    return { model: name, text: this.given, ...target }
+    const pair = family === 'encoder-only' && this.pair ? { pair: this.pair } : {}
+    return { model: name, text: this.given, ...target, ...pair }
   }
 
   /** Runs it, unless that is what was run last. */

@@ -16,6 +16,7 @@ export interface ModelInfo {
   decoder: StackInfo | null
   image: { size: number; patch: number; channels: number } | null
   example: string
+  example_pair: string
   switches: string[]
   attentions: AttentionInfo[]
 }
@@ -130,6 +131,8 @@ export interface Explanation {
   formula: string
   value: number
   expression: Expression
+  /** The place in words, those of the vocabulary among them; a page on disk does not know these. */
+  where?: string
 }
 
 export type Num = number | 'inf' | '-inf' | 'nan'
