@@ -1,0 +1,78 @@
+"""200 requests at once to a studio in its own process, three times over: `python -m bench.crowd`.
+
+All must be answered or told to come again (429), none may hang, and memory must stay where its bounds are: the same
+after the third crowd as after the first.
+"""
+
+import asyncio
+import collections
+import re
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx
+
+from bench.report import Table, machine_facts
+
+CROWD, ROUNDS = 200, 3
+SENTENCE = "The animal didn't cross the street because it was too tired."
+
+
+def megabytes(process: int, what: str) -> int:
+    """`VmRSS`, what it has now; `VmHWM`, the most that it ever had."""
+    found = re.search(rf"{what}:\s+(\d+) kB", Path(f"/proc/{process}/status").read_text())
+    assert found
+    return int(found[1]) // 1000
+
+
+async def crowd(address: str) -> tuple[collections.Counter[int], float]:
+    """How many got which status, and when the last one had it. Each asks for another text, so none is known already."""
+    limits = httpx.Limits(max_connections=None)
+    async with httpx.AsyncClient(base_url=address, timeout=120, limits=limits, trust_env=False) as client:
+        begin = time.perf_counter()
+        asked = (
+            client.post("/api/run", json={"model": "en-fr", "text": f"{SENTENCE} {i} of them."}) for i in range(CROWD)
+        )
+        answers = await asyncio.gather(*asked)
+    return collections.Counter(answer.status_code for answer in answers), time.perf_counter() - begin
+
+
+def wait_for(address: str) -> None:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        try:
+            httpx.get(f"{address}/api/models", trust_env=False).raise_for_status()
+            return
+        except httpx.HTTPError:
+            time.sleep(0.1)
+    raise SystemExit("the studio does not start")
+
+
+def main() -> None:
+    for name, value in machine_facts().items():
+        print(f"{name}: {value}")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "cutaway", "studio", "--no-browser", "--port", str(port)]
+    studio = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    address = f"http://127.0.0.1:{port}"
+    try:
+        wait_for(address)
+        rows = [["before", "", "", "", "", str(megabytes(studio.pid, "VmRSS")), ""]]
+        for i in range(ROUNDS):
+            statuses, seconds = asyncio.run(crowd(address))
+            other = CROWD - statuses[200] - statuses[429]
+            memory = [str(megabytes(studio.pid, what)) for what in ("VmRSS", "VmHWM")]
+            rows.append([f"crowd {i + 1}", *map(str, (statuses[200], statuses[429], other)), f"{seconds:.1f}", *memory])
+    finally:
+        studio.terminate()
+        studio.wait()
+    columns = ["", "answered", "told to come again", "other", "last answer, s", "MB", "most MB"]
+    print("\n" + Table(f"{CROWD} requests at once", columns, rows).text())
+
+
+if __name__ == "__main__":
+    main()
