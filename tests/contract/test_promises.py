@@ -495,7 +495,7 @@ def test_a_failed_cached_step_can_be_repeated(name: str) -> None:
             cache, pieces = Cache(), []
             for t in range(3):
                 with listening(network, {tap: fail}):
-                    if not tap.startswith("encoder"):
+                    if not tap.startswith("encoder") and (t == 0 or not tap.startswith("decoder.bridge")):
                         with pytest.raises(KeyboardInterrupt):
                             network.decode(tokens[:, t : t + 1], memory, cache)
                 pieces.append(network.decode(tokens[:, t : t + 1], memory, cache))

@@ -318,17 +318,24 @@ def test_numbers_that_have_no_tap_say_what_they_were_made_of() -> None:
     trace = traced(network_of(config), example_inputs(config))
     score = trace.explain("decoder.attention.scores", batch=1, query=2, key=3)
     assert score.parts == (
-        Part("decoder.layers.0.hidden", (1, 1, None), 0, 12),  # the state before this step
-        Part("decoder.attention.q.weight", (None, None)),
-        Part("decoder.attention.q.bias", (None,)),
+        Part("decoder.attention.queries", (1, 2, None), 0, 12),
         Part("decoder.attention.keys", (1, 3, None), 0, 12),
         Part("decoder.attention.energy.weight", (0, None), 0, 12),
     )
-    first = trace.explain("decoder.layers.0.reset_gate", batch=1, token=0)
+    query = trace.explain("decoder.attention.queries", batch=1, token=2)
+    assert Part("decoder.layers.0.hidden", (1, 1, None), 0, 12) in query.parts, "the state before this step"
+
+
+def test_a_decoder_begins_where_the_encoder_ended() -> None:
+    config = shrunk("bahdanau-gru")
+    trace = traced(network_of(config), example_inputs(config))
+    gate = trace.explain("decoder.layers.0.reset_gate", batch=1, token=0)
+    assert Part("decoder.bridge.0.output", (1, None), 0, 12) in gate.parts
+    assert Part("decoder.layers.0.input.weight", (0, None), 8, 20) in gate.parts, "the context stands after the word"
+    first = trace.explain("decoder.bridge.0.output", batch=1)
     last = Part("encoder.forwards.0.hidden", (1, 4, None), 0, 10)
     assert last in first.parts, "of 7 tokens row 1 has 5"
     assert replace(last, of="encoder.backwards.0.hidden", at=(1, 0, None)) in first.parts
-    assert Part("decoder.layers.0.input.weight", (0, None), 8, 20) in first.parts, "the context stands after the word"
 
 
 # JSON

@@ -60,6 +60,17 @@ class RecurrentEncoder(nn.Module):
         return self.output(x_BSE), tuple(final)
 
 
+class Bridge(nn.Linear):
+    """From the encoder to the decoder: a layer's first state, tanh(W h + b). h [B, E] -> [B, D]"""
+
+    def __init__(self, d_in: int, d_out: int) -> None:
+        super().__init__(d_in, d_out)
+        self.output = Tap("BD", "tanh(W h), h the encoder's last state")
+
+    def forward(self, h_BE: Tensor) -> Tensor:
+        return self.output(torch.tanh(super().forward(h_BE)))
+
+
 class RecurrentDecoder(nn.Module):
     """Layers one above the other, left to right; with an encoder, a readout that sees state, word and context."""
 
@@ -85,7 +96,7 @@ class RecurrentDecoder(nn.Module):
         self.readout: nn.Linear | None = None
         if config.encoder is not None:
             n_states = stack.n_layers * (2 if stack.cell == "lstm" else 1)
-            self.bridge = nn.ModuleList(nn.Linear(config.encoder.d_output, stack.d_hidden) for _ in range(n_states))
+            self.bridge = nn.ModuleList(Bridge(config.encoder.d_output, stack.d_hidden) for _ in range(n_states))
             d_word = stack.d_model if self.feeds_context else 0
             self.readout = nn.Linear(stack.d_hidden + d_context + d_word, stack.d_model)
         self.output = Tap("BTD", "tanh(W [state; context; word])" if self.readout else "the top layer's states")
@@ -97,7 +108,7 @@ class RecurrentDecoder(nn.Module):
         n = len(self.bridge) // len(self.layers)  # states of a layer: h, or h and c
         last = len(memory.final) - n
         return tuple(
-            torch.tanh(bridge(memory.final[min(i - i % n, last) + i % n])).repeat_interleave(memory.serves, dim=0)
+            bridge(memory.final[min(i - i % n, last) + i % n]).repeat_interleave(memory.serves, dim=0)
             for i, bridge in enumerate(self.bridge)
         )
 

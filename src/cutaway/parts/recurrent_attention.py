@@ -32,6 +32,8 @@ class RecurrentAttention(nn.Module):
             self.q = nn.Linear(d_query, d_query)  # W
             self.energy = nn.Linear(d_query, 1, bias=False)  # v
         self.keys = Tap("BSD", "U h")
+        if kind == "additive":
+            self.queries = Tap("BTD", "W s, s the state before the step")
         self.scores = Tap("BTS", "vᵀ tanh(W s + U h)" if kind == "additive" else "s · U h")
         self.masked_scores = Tap("BTS", "scores + bias: -∞ on padding")
         self.weights = Tap("BTS", "α = softmax(masked_scores) over the source")
@@ -52,7 +54,8 @@ class RecurrentAttention(nn.Module):
 
     def _contexts(self, s_BTD: Tensor, keys_BSD: Tensor, memory_BSE: Tensor, bias: Bias) -> Tensor:
         if self.kind == "additive":
-            scores_BTS = self.energy(torch.tanh(self.q(s_BTD).unsqueeze(2) + keys_BSD.unsqueeze(1))).squeeze(-1)
+            queries_BTD = self.queries(self.q(s_BTD))
+            scores_BTS = self.energy(torch.tanh(queries_BTD.unsqueeze(2) + keys_BSD.unsqueeze(1))).squeeze(-1)
         else:
             scores_BTS = s_BTD @ keys_BSD.mT
         scores_BTS = self.scores(scores_BTS)

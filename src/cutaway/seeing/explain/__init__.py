@@ -60,6 +60,8 @@ def _rule(source: Source, name: str, at: tuple[int, ...]) -> Expression | None:
                 return recurrent.encoder_output(source, at)
             case ["decoder", "output"]:
                 return recurrent.decoder_output(source, at)
+            case ["decoder", "bridge", number, "output"]:
+                return recurrent.bridge(source, int(number), at)
             case ["decoder", "attention", value]:
                 return recurrent_attention.attention(source, value, at)
     match name.split("."):

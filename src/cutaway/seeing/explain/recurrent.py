@@ -1,7 +1,7 @@
 """RNN, GRU and LSTM layers, step after step, and what stands around them in an encoder and a decoder."""
 
 from cutaway.seeing.explain.expression import Call, Expression, Number, Product, Sum, Vector
-from cutaway.seeing.explain.linear import Row, called, linear, minus, tapped, through_layer, zeros
+from cutaway.seeing.explain.linear import Row, linear, minus, tapped, zeros
 from cutaway.seeing.explain.source import Source
 
 
@@ -65,26 +65,28 @@ def before(source: Source, here: str, part: str, b: int, t: int) -> Row:
         if real[earlier]:
             return tapped(source, f"{here}.{part}", b, earlier)
     if side == "decoder" and source.recurrent.encoder is not None:
-        return _first(source, int(number), part, b)
+        parts = _parts(source)
+        return tapped(source, f"decoder.bridge.{int(number) * len(parts) + parts.index(part)}.output", b)
     return zeros(source.shape(f"{here}.{part}")[2])
 
 
-def _first(source: Source, number: int, part: str, b: int) -> Row:
-    """A decoder starts from tanh(W · the encoder's last state + b), layer by layer."""
-    encoder = source.recurrent_encoder
-    parts = ("hidden", "cell_state") if encoder.cell == "lstm" else ("hidden",)
-    bridge = f"decoder.bridge.{number * len(parts) + parts.index(part)}"
-    depth = min(number, encoder.n_layers - 1)
+def bridge(source: Source, number: int, at: tuple[int, ...]) -> Expression:
+    """A decoder starts from tanh(W · the encoder's last state + b), layer by layer: of an LSTM h, then c."""
+    b, d = at
+    encoder, parts = source.recurrent_encoder, _parts(source)
+    depth, part = min(number // len(parts), encoder.n_layers - 1), parts[number % len(parts)]
     finals = []
     for direction in _directions(source):
         here = f"encoder.{direction}.{depth}"
         real = source.real("encoder", b, source.shape(f"{here}.{part}")[1])
         ends = [s for s, is_real in enumerate(real) if is_real]
         finals.append(source.vector(f"{here}.{part}", b, ends[0 if _reads_backwards(source, here) else -1], None))
-    return Row(
-        lambda d: Call("tanh", linear(source, bridge, d, *finals)),
-        lambda: called("tanh", through_layer(source, bridge, *finals)),
-    )
+    return Call("tanh", linear(source, f"decoder.bridge.{number}", d, *finals))
+
+
+def _parts(source: Source) -> tuple[str, ...]:
+    """Of a layer's state."""
+    return ("hidden", "cell_state") if source.recurrent.decoder.cell == "lstm" else ("hidden",)
 
 
 def _directions(source: Source) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from cutaway.seeing.explain.attention import HIDDEN, VISIBLE
 from cutaway.seeing.explain.expression import Dot, Expression, Softmax, Sum
-from cutaway.seeing.explain.linear import added_rows, called, linear, through_layer
+from cutaway.seeing.explain.linear import added_rows, called, linear
 from cutaway.seeing.explain.recurrent import before, said
 from cutaway.seeing.explain.source import Source
 
@@ -15,6 +15,9 @@ def attention(source: Source, value: str, at: tuple[int, ...]) -> Expression | N
         case "keys":
             b, s, d = at
             return linear(source, f"{HERE}.k", d, source.vector("encoder.output", b, s, None))
+        case "queries":
+            b, t, d = at
+            return linear(source, f"{HERE}.q", d, before(source, _top(source), "hidden", b, t).all())
         case "scores":
             return _score(source, at)
         case "masked_scores":
@@ -33,9 +36,12 @@ def attention(source: Source, value: str, at: tuple[int, ...]) -> Expression | N
 def _score(source: Source, at: tuple[int, ...]) -> Expression:
     """additive: vᵀ tanh(W s + U h), s the state before the step; dot: s · U h, s the state after it."""
     b, t, s = at
-    top = f"decoder.layers.{source.recurrent.decoder.n_layers - 1}"
     key = source.vector(f"{HERE}.keys", b, s, None)
     if source.recurrent.attention == "dot":
-        return Dot(said(source, top, b, t), key)
-    query = through_layer(source, f"{HERE}.q", before(source, top, "hidden", b, t).all())
+        return Dot(said(source, _top(source), b, t), key)
+    query = source.vector(f"{HERE}.queries", b, t, None)
     return Dot(called("tanh", added_rows(query, key)), source.weights(f"{HERE}.energy.weight", 0, None))
+
+
+def _top(source: Source) -> str:
+    return f"decoder.layers.{source.recurrent.decoder.n_layers - 1}"
