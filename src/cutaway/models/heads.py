@@ -54,11 +54,12 @@ class MaskedLanguageModelHead(nn.Module):
         super().__init__()
         self.dense = nn.Linear(d_model, d_model)
         self.activation = ACTIVATIONS[config.activation]
+        self.activated = Tap("BTD", f"{config.activation}(hidden W + b)")
         self.norm = LayerNorm(d_model, config.norm_epsilon)
         self.vocabulary = Vocabulary(d_model, n_words, tied=config.tied, bias=True)
 
     def forward(self, hidden_BTD: Tensor, mask_BT: Tensor | None, table_VD: Tensor) -> Tensor:
-        return self.vocabulary(self.norm(self.activation(self.dense(hidden_BTD))), table_VD)
+        return self.vocabulary(self.norm(self.activated(self.activation(self.dense(hidden_BTD)))), table_VD)
 
 
 class Pool(nn.Module):

@@ -13,7 +13,7 @@ from cutaway.seeing.explain.expression import (
     Vector,
     evaluate,
 )
-from cutaway.seeing.explain.linear import Row, added, called, constant, linear, root, tapped, through_layer
+from cutaway.seeing.explain.linear import Row, added, constant, linear, root, tapped
 from cutaway.seeing.explain.norms import norm
 from cutaway.seeing.explain.rounding import off
 from cutaway.seeing.explain.source import Source
@@ -32,8 +32,13 @@ def head(source: Source, path: list[str], at: tuple[int, ...]) -> Expression | N
         case ["vocabulary", "probabilities"]:
             b, t, v = at
             return Softmax(source.vector("head.vocabulary.logits", b, t, None), v)
+        case ["activated"] if isinstance(kind, MaskedLanguageModel):
+            b, t, d = at
+            hidden = source.vector(last(source, source.last_side), b, t, None)
+            return Call(kind.activation, linear(source, "head.dense", d, hidden))
         case ["norm", value] if isinstance(kind, MaskedLanguageModel):
-            return norm(source, "head.norm", value, at, _dense(source, kind, *at[:2]), "layer", kind.norm_epsilon)
+            row = tapped(source, "head.activated", *at[:2])
+            return norm(source, "head.norm", value, at, row, "layer", kind.norm_epsilon)
         case ["pool", "pooled"] if isinstance(kind, Classifier | SentenceVector):
             return _pooled(source, kind, at)
         case ["logits"] if isinstance(kind, Classifier):
@@ -65,15 +70,6 @@ def _logit(source: Source, at: tuple[int, ...]) -> Expression:
         product = Quotient(product, root(len(hidden.values)))
     biased = isinstance(kind, MaskedLanguageModel) or kind.bias
     return added(product, source.weight("head.vocabulary.bias", v)) if biased else product
-
-
-def _dense(source: Source, kind: MaskedLanguageModel, b: int, t: int) -> Row:
-    """act(hidden W + b), which a masked language model normalises and does not show."""
-    hidden = source.vector(last(source, source.last_side), b, t, None)
-    return Row(
-        lambda d: Call(kind.activation, linear(source, "head.dense", d, hidden)),
-        lambda: called(kind.activation, through_layer(source, "head.dense", hidden)),
-    )
 
 
 def _pooled(source: Source, kind: Classifier | SentenceVector, at: tuple[int, ...]) -> Expression:

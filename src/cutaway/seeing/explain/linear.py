@@ -1,6 +1,5 @@
 """What most rules are made of: sums, linear layers, and rows of numbers that the network shows, or does not."""
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import add
@@ -17,7 +16,6 @@ from cutaway.seeing.explain.expression import (
     Sum,
     Vector,
     call,
-    dot,
     parts,
 )
 from cutaway.seeing.explain.source import Source
@@ -76,20 +74,6 @@ def added_rows(*rows: Vector) -> Vector:
     for row in rows:
         offs = list(map(add, offs, row.offs)) if row.offs else offs
     return Vector(tuple(map(sum, columns)), made_of=_made_of(rows), offs=tuple(offs))
-
-
-def through_layer(source: Source, layer: str, *x: Vector) -> Vector:
-    """x W + b, all of it, where the network does not show it."""
-    weight, bias = f"{layer}.weight", f"{layer}.bias"
-    rows, shifts = source.whole_weight(weight).tolist(), source.whole_weight(bias).tolist()
-    given = [value for piece in x for value in piece.values]
-    values = [dot(given, row) + shift for row, shift in zip(rows, shifts, strict=True)]
-    # Σ |w x| ≤ |w| |x|, which takes one pass less over the weights; and so for what x is off by.
-    unsure = [off for piece in x for off in piece.offs]
-    error = rounding.roundings(len(given)) * math.hypot(*given) + math.hypot(*unsure)
-    offs = tuple(error * math.hypot(*row) + 2.0 * abs(shift) for row, shift in zip(rows, shifts, strict=True))
-    made_of = (*_made_of(x), Part(weight, (None, None)), Part(bias, (None,)))
-    return Vector(tuple(values), made_of=made_of, offs=offs)
 
 
 def called(function: Function, x: Vector) -> Vector:
