@@ -143,7 +143,7 @@ function labels(pen: CanvasRenderingContext2D, view: View, drawn: Drawn, [r0, r1
   pen.fillStyle = PAGE[theme].ink
   pen.textBaseline = 'middle'
   if (rowLabels) {
-    pen.font = `${Math.min(12, Math.max(8.5, height - 2))}px ${SANS}`
+    pen.font = labelFont(height)
     pen.textAlign = 'right'
     const each = Math.max(1, Math.ceil(8 / height))
     pen.save()
@@ -160,7 +160,7 @@ function labels(pen: CanvasRenderingContext2D, view: View, drawn: Drawn, [r0, r1
   pen.rect(left, 0, view.width - left, top)
   pen.clip()
   if (columnLabels) {
-    pen.font = `${Math.min(12, Math.max(8.5, width - 2))}px ${SANS}`
+    pen.font = labelFont(width)
     pen.textAlign = 'left'
     const each = Math.max(1, Math.ceil(9 / width))
     for (let c = c0!; c < c1!; c++) {
@@ -168,7 +168,7 @@ function labels(pen: CanvasRenderingContext2D, view: View, drawn: Drawn, [r0, r1
       pen.save()
       pen.translate(left - view.x + (c + 0.5) * width + 1, top - 5)
       pen.rotate(-Math.PI / 3)
-      pen.fillText(short(pen, columnLabels[c] ?? '', (top - 8) / 0.87), 0, 0)
+      pen.fillText(short(pen, columnLabels[c] ?? '', longest(top)), 0, 0)
       pen.restore()
     }
   } else if (top > 0) {
@@ -176,6 +176,12 @@ function labels(pen: CanvasRenderingContext2D, view: View, drawn: Drawn, [r0, r1
   }
   pen.restore()
 }
+
+/** Labels of small cells are small, as far as they can be read. */
+const labelFont = (cell: number): string => `${Math.min(12, Math.max(8.5, cell - 2))}px ${SANS}`
+
+/** Of a slanted label; a longer one is cut short. */
+const longest = (top: number): number => (top - 8) / 0.87
 
 /** Ticks along an axis that has only numbers. */
 function ruler(pen: CanvasRenderingContext2D, view: View, { width, left, top }: Layout, columns: number): void {
@@ -251,9 +257,19 @@ export function mark(pen: CanvasRenderingContext2D, view: View, drawn: Drawn, { 
 
 /** How wide the widest of these labels is. */
 export function widest(texts: string[], font = `12px ${SANS}`): number {
+  return Math.max(0, ...widths(texts, font))
+}
+
+/** How far slanted labels reach beyond the last column, not only the last one's. */
+export function reach(texts: string[], { width, top }: Layout): number {
+  const ends = widths(texts, labelFont(width)).map((wide, c) => Math.min(wide, longest(top)) / 2 - (texts.length - c - 0.5) * width)
+  return Math.max(0, Math.ceil(Math.max(...ends) + 8)) // and half a line's height
+}
+
+function widths(texts: string[], font: string): number[] {
   const pen = (ruled ??= document.createElement('canvas').getContext('2d')!)
   pen.font = font
-  return Math.max(0, ...texts.map((text) => pen.measureText(text).width))
+  return texts.map((text) => pen.measureText(text).width)
 }
 
 let ruled: CanvasRenderingContext2D | null = null
