@@ -2,7 +2,7 @@
 
 import { embedded, Offline } from './offline'
 import { kept } from './kept'
-import { Told, type Source } from './source'
+import { sentence, Told, type Source } from './source'
 import type * as T from './types'
 
 export { Told, sentence, type Source } from './source'
@@ -143,6 +143,20 @@ async function* events(response: Response): AsyncGenerator<{ event: string; data
       if (data) yield { event, data: JSON.parse(data) as unknown }
     }
   }
+}
+
+/** Asks for something, and gives what an effect returns to no longer want it: then neither answer nor error is told. */
+export function load<R>(ask: (signal: AbortSignal) => Promise<R>, then: (got: R) => void, failed: (problem: string | null) => void): () => void {
+  const stop = new AbortController()
+  ask(stop.signal).then(
+    (got) => {
+      if (!stop.signal.aborted) then(got)
+    },
+    (error: unknown) => {
+      if (!stop.signal.aborted) failed(sentence(error))
+    },
+  )
+  return () => stop.abort()
 }
 
 /** Cancels the request before when the next one is made: `latest.signal()` for each. */

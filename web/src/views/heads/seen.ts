@@ -1,7 +1,7 @@
 /** The weights of one attention, by token or by word, and the links between what looks and what is looked at. */
 
 import { labels } from '../../lib/tokens'
-import type { Tok } from '../../lib/types'
+import type { At, Tok } from '../../lib/types'
 
 export type Level = 'token' | 'word'
 
@@ -38,6 +38,9 @@ export interface Group {
   label: string
   pieces: number[]
 }
+
+/** All weights of an attention, of the one text there is. */
+export const every = (axes: string): At => [...axes].map((letter) => (letter === 'B' ? 0 : null))
 
 /** Pieces of a word put together. */
 export function groups(tokens: Tok[], level: Level): Group[] {
