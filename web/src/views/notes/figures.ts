@@ -94,10 +94,10 @@ export function markOf({ printed, differs }: { printed: Printing[]; differs: boo
   return printed.length === 0 ? 'absent' : differs ? 'wrong' : 'right'
 }
 
-export const MARKS: Record<Mark, { sign: string; said: string }> = {
-  right: { sign: '✓', said: 'right in the notes' },
-  wrong: { sign: '✗', said: 'wrong in the notes' },
-  absent: { sign: '+', said: 'not printed in the notes' },
+export const MARKS: Record<Mark, { sign: string; said: string; colour: string }> = {
+  right: { sign: '✓', said: 'right in the notes', colour: 'var(--good)' },
+  wrong: { sign: '✗', said: 'wrong in the notes', colour: 'var(--accent)' },
+  absent: { sign: '+', said: 'not printed in the notes', colour: 'var(--faint)' },
 }
 
 /** A stretch of a written sum: exponents are raised. */
