@@ -22,6 +22,11 @@ class Session {
   /** What the model is given. */
   given = $derived((this.model?.prefixes[this.task] ?? '') + this.text)
 
+  /** The run is of the model and the text that are chosen, not of those before. */
+  fresh = $derived(
+    !!this.model && this.trace?.model === this.model.name && (this.model.reads === 'image' || this.trace.text === this.given),
+  )
+
   #byName = $derived(new Map(this.trace?.values.map((value) => [value.name, value])))
   #latest = new Latest()
   #seen = ''
