@@ -11,6 +11,9 @@ export function shown(text: string): string {
 
 export const labels = (tokens: Tok[]): string[] => tokens.map(({ text }) => shown(text))
 
+/** Whether a token goes on with the word of the one before: then they stand close together. */
+export const joined = (tokens: Tok[], i: number): boolean => i > 0 && tokens[i - 1]!.word === tokens[i]!.word
+
 /** Whose tokens an axis of a value counts. */
 export function side(trace: TraceInfo, name: string, axis: string): 'source' | 'target' | null {
   if (axis === 'S') {
