@@ -160,10 +160,11 @@ def test_run_shows_the_networks_numbers(name: str, visit: Visit, picture: bytes)
 
 
 def test_run_shows_a_recurrent_model(visit: Visit, picture: bytes) -> None:
-    page = run(visit, "bahdanau", picture, open="decoder.attention")
-    stage = page.locator('[data-stage="decoder.attention.weights"]')
-    stage.scroll_into_view_if_needed()
-    rounded(table(stage), visit.value("decoder.attention.weights", 0))
+    page = run(visit, "bahdanau", picture, open="decoder.bridge,decoder.attention")
+    for name, at in (("bridge.0.output", ()), ("attention.queries", (0,)), ("attention.weights", (0,))):
+        stage = page.locator(f'[data-stage="decoder.{name}"]')
+        stage.scroll_into_view_if_needed()
+        rounded(table(stage), visit.value(f"decoder.{name}", *at))
 
 
 def test_run_shows_the_path_and_the_word(visit: Visit) -> None:

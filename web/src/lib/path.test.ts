@@ -33,7 +33,7 @@ describe('pathOf', () => {
   })
 
   it('leaves out nothing', () => {
-    const names = [...block('decoder.blocks.0', 'pre', ['rotated_queries', 'rotated_keys']), 'decoder.layers.0.hidden', 'decoder.attention.keys', 'decoder.output', 'encoder.relative_bias.output', 'head.pool.pooled']
+    const names = [...block('decoder.blocks.0', 'pre', ['rotated_queries', 'rotated_keys']), 'decoder.bridge.0.output', 'decoder.layers.0.hidden', 'decoder.attention.keys', 'decoder.output', 'encoder.relative_bias.output', 'head.pool.pooled']
     const shown = pathOf(names.map(value)).flatMap(({ sections }) => sections.flatMap(({ rows }) => rows.flat()))
     expect(shown.toSorted()).toEqual(names.toSorted())
   })

@@ -9,7 +9,7 @@ import type { ValueInfo } from './types'
 export interface Piece {
   /** How the names of its values begin: "encoder.blocks.0". */
   id: string
-  kind: 'embedding' | 'block' | 'norm' | 'layer' | 'attention' | 'bias' | 'output' | 'head'
+  kind: 'embedding' | 'block' | 'norm' | 'layer' | 'bridge' | 'attention' | 'bias' | 'output' | 'head'
   side: 'encoder' | 'decoder' | 'head'
   title: string
   /** The value of its thumbnail. */
@@ -39,6 +39,7 @@ const PIECES: [RegExp, Piece['kind']][] = [
   [/^(encoder|decoder)\.relative_bias(?=\.)/, 'bias'],
   [/^(encoder|decoder)\.blocks\.\d+(?=\.)/, 'block'],
   [/^(encoder|decoder)\.(layers|forwards|backwards)\.\d+(?=\.)/, 'layer'],
+  [/^decoder\.bridge(?=\.)/, 'bridge'],
   [/^(encoder|decoder)\.attention(?=\.)/, 'attention'],
   [/^(encoder|decoder)\.final_norm(?=\.)/, 'norm'],
   [/^(encoder|decoder)\.output$/, 'output'],
@@ -71,7 +72,7 @@ function made(id: string, kind: Piece['kind'], names: string[], bothWays: boolea
     stream: streamOf(kind, names),
     sections: sectionsOf(id, kind, names),
     edges: edgesOf(id, names),
-    readsMemory: names.some((name) => name.includes('.cross_attention.')) || id === 'decoder.attention',
+    readsMemory: names.some((name) => name.includes('.cross_attention.')) || kind === 'bridge' || id === 'decoder.attention',
   }
 }
 
@@ -86,6 +87,8 @@ function titled(id: string, kind: Piece['kind'], bothWays: boolean): string {
       return `${whose} block ${nth}`
     case 'layer':
       return `${whose} layer ${nth}${bothWays ? (part === 'backwards' ? ', backward' : ', forward') : ''}`
+    case 'bridge':
+      return 'First state, from the encoder’s last'
     case 'attention':
       return 'Attention over the source'
     case 'norm':
