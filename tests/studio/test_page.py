@@ -185,7 +185,7 @@ def test_run_writes_what_is_typed(visit: Visit) -> None:
     page.locator("textarea").press("Enter")
     expect(page.locator("main")).to_contain_text("pain")
     assert "bread" in page.url
-    page.get_by_role("button", name="Encoder block 2").click()
+    page.get_by_role("button", name="Encoder block 1").click()
     page.locator('[data-part="encoder.blocks.1"].open').wait_for()
     page.reload()
     page.locator('[data-part="encoder.blocks.1"].open').wait_for()

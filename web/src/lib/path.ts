@@ -79,14 +79,13 @@ function made(id: string, kind: Piece['kind'], names: string[], bothWays: boolea
 function titled(id: string, kind: Piece['kind'], bothWays: boolean): string {
   const [side, part, number] = id.split('.')
   const whose = side === 'encoder' ? 'Encoder' : 'Decoder'
-  const nth = Number(number) + 1
   switch (kind) {
     case 'embedding':
       return 'Embedding'
     case 'block':
-      return `${whose} block ${nth}`
+      return `${whose} block ${number}`
     case 'layer':
-      return `${whose} layer ${nth}${bothWays ? (part === 'backwards' ? ', backward' : ', forward') : ''}`
+      return `${whose} layer ${number}${bothWays ? (part === 'backwards' ? ', backward' : ', forward') : ''}`
     case 'bridge':
       return 'First state, from the encoder’s last'
     case 'attention':

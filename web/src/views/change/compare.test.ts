@@ -25,5 +25,5 @@ it('takes the likeliest of both runs, with all that is known of them', () => {
 it('knows what is handed on in any family', () => {
   const names = ['encoder.embedding.output', 'encoder.blocks.0.input', 'encoder.blocks.0.output', 'encoder.forwards.0.hidden', 'encoder.output', 'decoder.output']
   const trace = { values: names.map((name) => ({ name })) } as unknown as TraceInfo
-  expect(stages(trace, 'encoder').map(({ label }) => label)).toEqual(['embedding', 'block 1', 'layer 1, forward', 'output'])
+  expect(stages(trace, 'encoder').map(({ label }) => label)).toEqual(['embedding', 'block 0', 'layer 0, forward', 'output'])
 })

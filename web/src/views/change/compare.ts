@@ -73,10 +73,10 @@ export function likeliest(
 
 const STAGES: [RegExp, (found: string[]) => string][] = [
   [/^\w+\.embedding\.output$/, () => 'embedding'],
-  [/^\w+\.blocks\.(\d+)\.output$/, ([, n]) => `block ${Number(n) + 1}`],
-  [/^\w+\.layers\.(\d+)\.hidden$/, ([, n]) => `layer ${Number(n) + 1}`],
-  [/^\w+\.forwards\.(\d+)\.hidden$/, ([, n]) => `layer ${Number(n) + 1}, forward`],
-  [/^\w+\.backwards\.(\d+)\.hidden$/, ([, n]) => `layer ${Number(n) + 1}, backward`],
+  [/^\w+\.blocks\.(\d+)\.output$/, ([, n]) => `block ${n}`],
+  [/^\w+\.layers\.(\d+)\.hidden$/, ([, n]) => `layer ${n}`],
+  [/^\w+\.forwards\.(\d+)\.hidden$/, ([, n]) => `layer ${n}, forward`],
+  [/^\w+\.backwards\.(\d+)\.hidden$/, ([, n]) => `layer ${n}, backward`],
   [/^\w+\.final_norm\.output$/, () => 'last norm'],
   [/^\w+\.output$/, () => 'output'],
 ]

@@ -46,7 +46,7 @@ describe('switches', () => {
       attentions: [{ name: A, kind: 'encoder', block: 0, heads: 2 }],
     } as unknown as ModelInfo
     expect(placesOf(model, 'mask')).toEqual([])
-    expect(placesOf(model, 'scaling')[0]!.places).toEqual([{ label: '1', where: A }])
+    expect(placesOf(model, 'scaling')[0]!.places).toEqual([{ label: '0', where: A }])
     expect(placesOf(model, 'block').map(({ places }) => places.length)).toEqual([2, 1])
     expect(placesOf(model, 'residual').map(({ label }) => label)).toContain('cross')
     expect(placesOf(model, 'positions').flatMap(({ places }) => places.map(({ where }) => where))).toEqual(['encoder', 'decoder'])
@@ -77,20 +77,20 @@ describe('the address', () => {
 
 describe('sentences', () => {
   it('name places', () => {
-    expect(placeName('decoder.blocks.0.cross_attention')).toBe('decoder block 1, cross-attention')
+    expect(placeName('decoder.blocks.0.cross_attention')).toBe('decoder block 0, cross-attention')
     expect(placeName('encoder')).toBe('encoder')
     expect(placeName('encoder.*')).toBeNull()
   })
 
   it('say each change', () => {
     expect(told({ kind: 'off', what: 'scaling' })).toBe('Scores are not divided by √d: everywhere.')
-    expect(told({ kind: 'off', what: 'block', where: 'encoder.blocks.1' })).toBe('A block hands on what it got: encoder block 2.')
-    expect(told({ kind: 'zero', value: `${A}.heads`, head: 3 })).toBe('Head 3 is zero: encoder block 1, self-attention.')
+    expect(told({ kind: 'off', what: 'block', where: 'encoder.blocks.1' })).toBe('A block hands on what it got: encoder block 1.')
+    expect(told({ kind: 'zero', value: `${A}.heads`, head: 3 })).toBe('Head 3 is zero: encoder block 0, self-attention.')
     expect(told({ kind: 'scale', value: '*.output', by: -0.5 })).toBe('*.output is multiplied by −0.5.')
     expect(told({ kind: 'swap', word: 1, from: 'cat', to: 'dog' })).toBe('“cat” becomes “dog”.')
     const set: Change = { kind: 'set', value: `${A}.weights`, at: [0, 2, 1, 4], to: 0.9, renormalise: true }
     expect(told(set, () => ({ query: 'it', key: 'cat' }))).toBe(
-      '“it” gives “cat” 0.9; the row still sums to 1: encoder block 1, self-attention, head 2.',
+      '“it” gives “cat” 0.9; the row still sums to 1: encoder block 0, self-attention, head 2.',
     )
   })
 })

@@ -115,10 +115,10 @@ export interface Places {
 export function placesOf(model: ModelInfo, what: string): Places[] {
   const attentions = (kind: string, label: string): Places => ({
     label,
-    places: model.attentions.filter((each) => each.kind === kind).map(({ name, block }) => ({ label: String(block + 1), where: name })),
+    places: model.attentions.filter((each) => each.kind === kind).map(({ name, block }) => ({ label: String(block), where: name })),
   })
   const blocks = (side: 'encoder' | 'decoder', part = ''): Places['places'] =>
-    Array.from({ length: model[side]?.blocks ?? 0 }, (_, n) => ({ label: String(n + 1), where: `${side}.blocks.${n}${part}` }))
+    Array.from({ length: model[side]?.blocks ?? 0 }, (_, n) => ({ label: String(n), where: `${side}.blocks.${n}${part}` }))
   const rows = (): Places[] => {
     switch (what) {
       case 'scaling':

@@ -16,14 +16,14 @@ const PARTS: Record<string, string> = {
   feedforward: 'feed-forward',
 }
 
-/** "decoder.blocks.0.cross_attention" is "decoder block 1, cross-attention"; null: it has no such name. */
+/** "decoder.blocks.0.cross_attention" is "decoder block 0, cross-attention"; null: it has no such name. */
 export function placeName(where: string): string | null {
   if (where === '*') return 'everywhere'
   if (where === 'decoder.attention') return 'the attention over the source'
   const found = /^(encoder|decoder)(?:\.blocks\.(\d+)(?:\.(self_attention|cross_attention|feedforward))?)?$/.exec(where)
   if (!found) return null
   const [, side, block, part] = found
-  return [side! + (block === undefined ? '' : ` block ${Number(block) + 1}`), ...(part ? [PARTS[part]!] : [])].join(', ')
+  return [side! + (block === undefined ? '' : ` block ${block}`), ...(part ? [PARTS[part]!] : [])].join(', ')
 }
 
 /** What a token of a value's axis is called, if it is known. */

@@ -20,10 +20,10 @@ export interface Column {
   places: Place[]
 }
 
-/** "block 2" for "decoder.blocks.1.output". */
+/** "block 1" for "decoder.blocks.1.output". */
 export function layerTitle(name: string): string {
   const block = /(?:blocks|layers)\.(\d+)/.exec(name)?.[1]
-  if (block !== undefined) return `block ${Number(block) + 1}`
+  if (block !== undefined) return `block ${block}`
   if (name.includes('embedding')) return 'embedding'
   if (/^(head|output|logits)|\.(output|final_norm)/.test(name)) return 'output'
   return name

@@ -12,7 +12,7 @@ import { links, ofHead, type Focus, type Level, type Link, type Seen } from './s
 export interface Shown {
   trace: TraceInfo
   picture: 'lines' | 'image' | 'matrices' | 'grid' | 'rollout' | 'lens'
-  /** "en-fr, encoder, block 1" */
+  /** "en-fr, encoder, block 0" */
   title: string
   seen: Seen | null
   heads: number[]
@@ -55,7 +55,7 @@ async function drawn(what: Shown): Promise<string> {
         return column(
           all.map(({ block, seen }) =>
             flow(
-              headsOf(seen).map((each) => small(seen, each, least, theme, `block ${block + 1}, head ${each}`)),
+              headsOf(seen).map((each) => small(seen, each, least, theme, `block ${block}, head ${each}`)),
               Infinity,
               12,
             ),
@@ -205,11 +205,11 @@ async function tabled(what: Shown): Promise<Table> {
   }
   if (picture === 'grid') {
     const all = await what.all()
-    const rows = all.flatMap(({ block, seen }) => cells(block + 1, seen, every(seen, headsOf(seen), null)))
+    const rows = all.flatMap(({ block, seen }) => cells(block, seen, every(seen, headsOf(seen), null)))
     return { title, columns, rows }
   }
   const seen = what.seen!
-  const block = Number(/blocks\.(\d+)/.exec(seen.name)?.[1] ?? 0) + 1
+  const block = Number(/blocks\.(\d+)/.exec(seen.name)?.[1] ?? 0)
   if (picture === 'lines') return { title, columns, rows: cells(block, seen, shownLinks(what)) }
   const focus: Focus | null =
     picture === 'image' ? { side: 'query', place: what.focus?.side === 'query' ? what.focus.place : 0 } : null
