@@ -12,7 +12,7 @@ import { links, ofHead, type Focus, type Level, type Link, type Seen } from './s
 export interface Shown {
   trace: TraceInfo
   picture: 'lines' | 'image' | 'matrices' | 'grid' | 'rollout' | 'lens'
-  /** "en-fr, encoder, block 0" */
+  /** What the picture shows: "en-fr, encoder, block 0", "en-fr, logit lens of the decoder". */
   title: string
   seen: Seen | null
   heads: number[]
@@ -28,7 +28,7 @@ export interface Shown {
 
 export function exported(what: Shown): Exportable {
   const { trace, picture, title } = what
-  const about = `${title}, ${picture}`
+  const about = ['lines', 'image', 'matrices'].includes(picture) ? `${title}, ${picture}` : title
   if (picture === 'lens' && !what.lens) return { title: about, trace: trace.id }
   if (picture === 'rollout' && !what.rollout) return { title: about, trace: trace.id }
   if (picture !== 'lens' && picture !== 'rollout' && !what.seen) return { title: about, trace: trace.id }
@@ -37,7 +37,8 @@ export function exported(what: Shown): Exportable {
 
 async function drawn(what: Shown): Promise<string> {
   const { picture, title, theme, heads, least } = what
-  const head = textPicture(what.trace.text ?? title, theme)
+  const head = [textPicture(what.trace.text ?? title, theme)]
+  if (what.trace.text && (picture === 'grid' || picture === 'lens')) head.push(textPicture(title, theme, 12))
   const body = async (): Promise<Picture> => {
     switch (picture) {
       case 'lines':
@@ -74,7 +75,7 @@ async function drawn(what: Shown): Promise<string> {
         return lensPicture(what.lens!, theme)
     }
   }
-  return svg(column([head, await body()]), theme)
+  return svg(column([...head, await body()]), theme)
 }
 
 const shownLinks = ({ seen, heads, least, focus }: Shown): Link[] => links(seen!, heads, least, focus)
@@ -173,7 +174,7 @@ async function tabled(what: Shown): Promise<Table> {
         top[0] ? [[place, shown(label), name, shown(top[0].text), top[0].p]] : [],
       ),
     )
-    return { title: `${title}, logit lens`, columns, rows }
+    return { title, columns, rows }
   }
   const columns = ['block', 'head', 'query', 'query token', 'key', 'key token', 'weight']
   const cells = (block: number, seen: Seen, found: Link[]): (string | number)[][] =>
@@ -197,11 +198,7 @@ async function tabled(what: Shown): Promise<Table> {
         weight,
       ]),
     )
-    return {
-      title: `${title}, attention rollout`,
-      columns: ['side', 'place', 'place token', 'from', 'from token', 'share'],
-      rows,
-    }
+    return { title, columns: ['side', 'place', 'place token', 'from', 'from token', 'share'], rows }
   }
   if (picture === 'grid') {
     const all = await what.all()
