@@ -313,6 +313,18 @@ def test_sliders_act_at_once(visit: Visit) -> None:
     expect(page.locator("[data-left]")).to_have_attribute("data-left", "1")
 
 
+def test_a_text_that_breaks_off_says_so(visit: Visit) -> None:
+    """Infinities are shown, and an answer that can not be read is a sentence that stays."""
+    first = {"id": 5, "text": "▁mot", "logprob": "-inf", "top": [{"id": 5, "text": "▁mot", "p": "nan"}]}
+    body = f'event: token\ndata: {json.dumps(first)}\n\nevent: token\ndata: {{"logprob": NaN}}\n\n'
+    page = visit.go("words", model="en-fr", text=SHORT)
+    page.route("**/api/generate", lambda route: route.fulfill(content_type="text/event-stream", body=body))
+    page.get_by_role("button", name="Write on").click()
+    expect(page.locator("[aria-labelledby=so-far] [data-id='5']")).to_have_text("mot")
+    page.wait_for_load_state("networkidle")
+    expect(page.get_by_role("alert")).to_contain_text("cannot read")
+
+
 def test_beam_search_is_drawn_as_a_tree(visit: Visit) -> None:
     page = visit.go("words", model="en-fr", text=SHORT)
     best = page.locator("[data-number][data-best=true]").first

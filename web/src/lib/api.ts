@@ -2,7 +2,8 @@
 
 import { embedded, Offline } from './offline'
 import { kept } from './kept'
-import { sentence, Told, type Source } from './source'
+import { number } from './expression'
+import { parsed, sentence, Told, type Source } from './source'
 import type * as T from './types'
 
 export { Told, sentence, type Source } from './source'
@@ -37,7 +38,10 @@ export class Server implements Source {
 
   explain(id: string, name: string, at: number[], signal?: AbortSignal): Promise<T.Explanation> {
     const where = `/traces/${id}/explain/${name}?at=${at.join(',')}`
-    return this.#explanations(where, () => this.#get(where, signal))
+    return this.#explanations(where, async () => {
+      const told = await this.#get<Omit<T.Explanation, 'value'> & { value: T.Num }>(where, signal)
+      return { ...told, value: number(told.value) }
+    })
   }
 
   lens(id: string, signal?: AbortSignal): Promise<T.Lens> {
@@ -83,11 +87,11 @@ export class Server implements Source {
   }
 
   async #get<R>(path: string, signal?: AbortSignal): Promise<R> {
-    return (await this.#ask(path, { signal })).json() as Promise<R>
+    return parsed(await (await this.#ask(path, { signal })).text())
   }
 
   async #post<R>(path: string, body: unknown, signal?: AbortSignal): Promise<R> {
-    return (await this.#ask(path, posted(body, signal))).json() as Promise<R>
+    return parsed(await (await this.#ask(path, posted(body, signal))).text())
   }
 
   async #ask(path: string, options: RequestInit): Promise<Response> {
@@ -140,7 +144,7 @@ async function* events(response: Response): AsyncGenerator<{ event: string; data
         if (line.startsWith('event:')) event = line.slice(6).trim()
         if (line.startsWith('data:')) data += line.slice(5)
       }
-      if (data) yield { event, data: JSON.parse(data) as unknown }
+      if (data) yield { event, data: parsed(data) }
     }
   }
 }

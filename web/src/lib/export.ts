@@ -33,6 +33,7 @@ const TEX: Record<string, string> = {
 }
 
 function tex(value: string | number): string {
+  if (Number.isNaN(value)) return 'nan'
   if (typeof value === 'number') return Number.isFinite(value) ? `$${Number(value.toPrecision(5))}$` : value < 0 ? '$-\\infty$' : '$\\infty$'
   return value.replace(/[\\{}$&#%_^~<>▁␣−∞…·]/g, (letter) => TEX[letter]!)
 }

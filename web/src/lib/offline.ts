@@ -1,7 +1,7 @@
 /** A page that carries its numbers: `cutaway see --html` and exports. It asks nobody for anything. */
 
 import { explainOffline } from './explain_offline'
-import { Told, type Source } from './source'
+import { parsed, Told, type Source } from './source'
 import type * as T from './types'
 
 /** What Python writes into `<script id="cutaway-data">`. */
@@ -22,7 +22,7 @@ export interface EmbeddedTrace {
 
 export function embedded(): Embedded | null {
   const said = document.getElementById('cutaway-data')?.textContent?.trim()
-  return said ? (JSON.parse(said) as Embedded) : null
+  return said ? parsed(said) : null
 }
 
 const NOT_HERE = 'This file shows one run; open the studio (cutaway studio) to run something else.'

@@ -1,7 +1,7 @@
 /** Pictures as SVG text, for export: what the page draws on canvases, in vectors. */
 
 import { css, ink, PAGE, type Scale, type Theme } from './colour'
-import { brief } from './write'
+import { bar, brief, fixed } from './write'
 
 export interface Picture {
   width: number
@@ -74,8 +74,8 @@ export function barsPicture(bars: { label: string; share: number }[], theme: The
   bars.forEach(({ label, share }, i) => {
     const y = top + i * 20
     parts.push(words(110, y + 13, label, PAGE[theme].ink, 'text-anchor="end" font-size="12"'))
-    parts.push(`<rect x="118" y="${y + 3}" width="${220 * share}" height="13" fill="${PAGE[theme].accent}"/>`)
-    parts.push(words(124 + 220 * share, y + 13, share.toFixed(4), PAGE[theme].faint, `font-family="${MONO}" font-size="11"`))
+    parts.push(`<rect x="118" y="${y + 3}" width="${220 * bar(share)}" height="13" fill="${PAGE[theme].accent}"/>`)
+    parts.push(words(124 + 220 * bar(share), y + 13, fixed(share, 4), PAGE[theme].faint, `font-family="${MONO}" font-size="11"`))
   })
   return { width: 400, height: top + bars.length * 20, body: parts.join('') }
 }

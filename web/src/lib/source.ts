@@ -1,5 +1,6 @@
 /** Where the numbers come from: the studio's server, or the file the page itself is in. */
 
+import { number } from './expression'
 import type * as T from './types'
 
 export interface Source {
@@ -31,6 +32,20 @@ export class Told extends Error {
   /** `status` is the answer's: 400 and 422 blame the request, 0: there was no answer. */
   constructor(message: string, readonly status = 0) {
     super(message)
+  }
+}
+
+/** Fields of answers that are numbers. A word may well be called "inf": it stays text. */
+const NUMBERS = new Set(['p', 'logprob', 'score'])
+
+/** JSON has no infinities: "inf", "-inf" and "nan" become numbers again here, once for all views. */
+export function parsed<R>(said: string): R {
+  try {
+    return JSON.parse(said, (key, value: unknown) =>
+      NUMBERS.has(key) && typeof value === 'string' ? number(value as T.Num) : value,
+    ) as R
+  } catch {
+    throw new Told('The studio said something that this page cannot read; reload it, and if it happens again, tell us what you did.')
   }
 }
 

@@ -13,6 +13,15 @@ export function plain(value: number, digits = 4): string {
   return value.toFixed(size >= 1000 ? Math.min(digits, 1) : digits).replace('-', '−')
 }
 
+/** In so many decimals, whatever its size. A model whose numbers broke says nan. */
+export function fixed(value: number, digits: number): string {
+  if (Number.isNaN(value)) return 'nan'
+  return Number.isFinite(value) ? value.toFixed(digits).replace('-', '−') : plain(value)
+}
+
+/** How long the bar of a probability is, of 1; one that is no number has none. */
+export const bar = (p: number | null | undefined): number => (Number.isFinite(p) ? Math.max(0, Math.min(1, p!)) : 0)
+
 function power(value: number, digits: number): string {
   const [mantissa, exponent] = value.toExponential(digits).split('e')
   const raised = String(Number(exponent)).replace(/./g, (sign) => '⁻⁰¹²³⁴⁵⁶⁷⁸⁹'['-0123456789'.indexOf(sign)]!)

@@ -8,6 +8,7 @@ import { source } from '../../lib/api'
 import { face } from '../../lib/grid'
 import { along, shown } from '../../lib/tokens'
 import type { TraceInfo } from '../../lib/types'
+import { bar, fixed } from '../../lib/write'
 import type { Pair } from './align'
 import { likeliest, probabilities, type Both } from './compare'
 
@@ -81,9 +82,9 @@ function bars(both: Both[], title: string, theme: Theme): Picture {
   both.forEach(({ text, before, after }, i) => {
     const y = 22 + i * 24
     parts.push(words(110, y + 13, shown(text), page.ink, 'text-anchor="end" font-size="12"'))
-    parts.push(`<rect x="118" y="${y + 1}" width="${220 * (before ?? 0)}" height="8" fill="${page.faint}"/>`)
-    parts.push(`<rect x="118" y="${y + 10}" width="${220 * (after ?? 0)}" height="8" fill="${page.accent}"/>`)
-    const said = [before, after].map((p) => (p === null ? '–' : p.toFixed(4))).join('  ')
+    parts.push(`<rect x="118" y="${y + 1}" width="${220 * bar(before)}" height="8" fill="${page.faint}"/>`)
+    parts.push(`<rect x="118" y="${y + 10}" width="${220 * bar(after)}" height="8" fill="${page.accent}"/>`)
+    const said = [before, after].map((p) => (p === null ? '–' : fixed(p, 4))).join('  ')
     parts.push(words(348, y + 13, said, page.faint, 'font-family="ui-monospace, monospace" font-size="11"'))
   })
   return { width: 470, height: 22 + both.length * 24, body: parts.join('') }

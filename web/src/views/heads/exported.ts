@@ -5,6 +5,7 @@ import type { Exportable, Table } from '../../lib/export'
 import { column, flow, matrixPicture, svg, textPicture, words, type Picture } from '../../lib/picture'
 import { shown } from '../../lib/tokens'
 import type { Lens, Rollout, TraceInfo } from '../../lib/types'
+import { fixed } from '../../lib/write'
 import { lensColumns, rolled } from './analysis'
 import { linesPicture } from './lines'
 import { links, ofHead, type Focus, type Level, type Link, type Seen } from './seen'
@@ -150,7 +151,7 @@ function lensPicture(lens: Lens, theme: Theme): Picture {
       const [x, colour] = [left + c * wide, ink(best.p, { kind: 'share' }, theme)]
       parts.push(rect(x, y, wide - 2, high - 2, css(best.p, { kind: 'share' }, theme)))
       parts.push(words(x + 6, y + 14, shown(best.text).slice(0, 12), colour, 'font-size="12"'))
-      parts.push(words(x + wide - 8, y + 14, best.p.toFixed(2), colour, 'text-anchor="end" font-size="10"'))
+      parts.push(words(x + wide - 8, y + 14, fixed(best.p, 2), colour, 'text-anchor="end" font-size="10"'))
     })
   })
   return { width: left + columns.length * wide, height: top + places.length * high, body: parts.join('') }

@@ -5,6 +5,7 @@ import type { Table } from '../../lib/export'
 import { barsPicture, column, flow, svg, textPicture, words, type Picture } from '../../lib/picture'
 import { shown } from '../../lib/tokens'
 import type { Next } from '../../lib/types'
+import { fixed } from '../../lib/write'
 import type { Tree } from './tree'
 
 export function choicesSvg(next: Next, about: string, warping: string, theme: Theme): string {
@@ -75,7 +76,7 @@ function treePicture(tree: Tree, theme: Theme): Picture {
         `${middleStyle} font-size="13"${node.best ? ' font-weight="600"' : ''}`,
       ),
     )
-    parts.push(words(x + wide / 2, y + 27, node.score.toFixed(2), page.faint, `${middleStyle} font-size="10"`))
+    parts.push(words(x + wide / 2, y + 27, fixed(node.score, 2), page.faint, `${middleStyle} font-size="10"`))
   }
   return { width: lefts.at(-1) ?? 0, height: tree.ranks * pitch, body: parts.join('') }
 }
