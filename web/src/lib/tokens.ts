@@ -2,12 +2,21 @@
 
 import type { TraceInfo, Tok, ValueInfo } from './types'
 
-/** Without the mark of a word's beginning; a blank token is shown as one. */
+/** Without the mark of a word's beginning. What cannot be seen is named: blanks as ␣, zero-width signs as U+200B. */
 export function shown(text: string): string {
   const bare = text.replace(/^▁/, '')
   if (bare === '') return '␣'
-  return bare.replaceAll('▁', ' ').replaceAll('\n', '↵').replace(/[\x00-\x1f]/g, (sign) => String.fromCharCode(0x2400 + sign.charCodeAt(0)))
+  const empty = !/[^\s▁\p{DI}]/u.test(bare)
+  const named = bare
+    .replaceAll('\n', '↵')
+    .replace(/[\x00-\x1f]/g, (sign) => String.fromCharCode(0x2400 + sign.charCodeAt(0)))
+    .replace(empty ? UNSEEN : UNSEEN_BY_ITSELF, (sign) => `U+${sign.codePointAt(0)!.toString(16).toUpperCase().padStart(4, '0')}`)
+  return empty ? named.replace(/[\s▁]/g, '␣') : named.replaceAll('▁', ' ')
 }
+
+/** Joiners, variation selectors and tags shape the letters they stand among; only alone are they nothing to see. */
+const UNSEEN = /[\p{DI}\x7f-\x9f\u2800]/gu
+const UNSEEN_BY_ITSELF = /(?![\u200c\u200d\ufe00-\ufe0f\u{e0020}-\u{e007f}])[\p{DI}\x7f-\x9f\u2800]/gu
 
 export const labels = (tokens: Tok[]): string[] => tokens.map(({ text }) => shown(text))
 
