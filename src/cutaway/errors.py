@@ -33,7 +33,8 @@ class CheckpointError(CutawayError):
 
 def unknown(kind: str, name: str, known: Iterable[str], limit: int = 40) -> str:
     """`no preset 'bert-bsae'; did you mean 'bert-base'? (known: ...)`"""
-    known = sorted(known)
+    known, name = sorted(known), str(name)
+    name = name if len(name) <= 100 else f"{name[:99]}…"
     nearest = " or ".join(f"'{each}'" for each in _nearest(name, known))
     hint = f"; did you mean {nearest}?" if nearest else ""
     listed = ", ".join(known[:limit]) + (", …" if len(known) > limit else "")

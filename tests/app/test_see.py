@@ -52,6 +52,15 @@ def test_json_holds_the_networks_weights() -> None:
     assert best["weight"] == weights.max().item() == weights[best["head"], best["query"], best["key"]].item()
 
 
+def test_json_explains_too() -> None:
+    words = ("The cat sat.", "--kind", "cross", "--layer", "2", "--head", "4", "--explain", "Le,cat", "--json")
+    explained = json.loads(see(*words).out)["explained"]
+    assert [each["name"].rpartition(".")[2] for each in explained] == [
+        "scores", "scaled_scores", "masked_scores", "weights"
+    ]  # fmt: skip
+    assert explained[-1]["at"] == [0, 4, 1, 1]
+
+
 def test_a_weight_is_explained() -> None:
     done = see("The cat sat.", "--kind", "cross", "--layer", "2", "--head", "4", "--explain", "Le,cat")
     steps = [line.split(",")[0].rpartition(".")[2] for line in done.out.splitlines() if line.startswith("decoder.")]
@@ -107,9 +116,10 @@ def test_a_model_without_attention_says_so(gru: Path, tmp_path: Path) -> None:
         (["--head", "9"], "has 6 heads, counted from 0; there is no head 9"),
         (["--explain", "3"], "give a query and a key"),
         (["--explain", "dog,0"], "there is no query 'dog'; choose one of 0:<s> 1:"),
-        (["--html", "out.txt"], "does not end in .html"),
-        (["--png", "out.jpg"], "does not end in .png"),
+        (["--html", "out.txt"], "give it a name that ends in .html"),
+        (["--png", "out.jpg"], "give it a name that ends in .png"),
         (["--html", "/nowhere/out.html"], "can't write /nowhere/out.html"),
+        (["--png", "/nowhere/out.png"], "can't write /nowhere/out.png"),
         (["--model", "nowhere/at-all"], "nowhere/at-all"),
         (["--kind", "side"], "'side' is not one of"),
     ],

@@ -1,6 +1,7 @@
 """A model's trace: what it read and wrote, the words on its axes, how it searched; and the same again from disk."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,9 +10,10 @@ import torch
 import cutaway
 from cutaway.decoding.generation import Generation, Prompt
 from cutaway.decoding.search import write
-from cutaway.errors import CheckpointError, InputError
+from cutaway.errors import CheckpointError, CutawayError, InputError
 from cutaway.model import Model
 from cutaway.models.usage import Usage
+from cutaway.seeing.analysis import logit_lens
 from cutaway.seeing.trace import Trace
 from cutaway.seeing.words import word_numbers
 from cutaway.text.two import TwoTokenizers
@@ -204,6 +206,33 @@ def test_a_broken_trace_is_a_sentence(translator: Model, tmp_path: Path) -> None
     (tmp_path / "file").write_text("")
     with pytest.raises(CheckpointError, match="can't write the trace"):
         translator.trace(TEXT, keep="*.weights").save(tmp_path / "file")
+
+
+def test_pieces_of_a_character_are_its_bytes(translator: Model) -> None:
+    words = translator.trace("ש 😀", "x").words
+    assert words.source == ("<0xD7>", "<0xA9>", "▁", "<0xF0>", "<0x9F>", "<0x98>", "<0x80>", "</s>")
+    assert words.source_words == ("ש", "😀", "</s>")
+
+
+@pytest.mark.parametrize(
+    ("mistake", "said"),
+    [
+        (lambda model, trace: trace[5], "no value '5'"),
+        (lambda model, trace: trace.explain(None), "no value 'None'"),
+        (lambda model, trace: model.trace(TEXT, generation=5), r"generation is 5 \(int\)"),
+        (lambda model, trace: model.run(TEXT, "positions", generation=5), r"generation is 5 \(int\)"),
+        (
+            lambda model, trace: model.run(TEXT, {"*.heads": 1e38}),
+            "it can't write: what it computes has become infinite",
+        ),
+        (lambda model, trace: model.run(TEXT, {"*.heads": 1e40}), r"Replace\.by=1e\+40 must be from -3\.4e\+38"),
+        (lambda model, trace: logit_lens(small.model("gpt2"), trace), "this trace is of another model"),
+        (lambda model, trace: logit_lens("en-fr", trace), r"the model is 'en-fr' \(str\)"),
+    ],
+)
+def test_mistakes_are_one_sentence(translator: Model, mistake: Callable[[Model, Trace], object], said: str) -> None:
+    with pytest.raises(CutawayError, match=said):
+        mistake(translator, translator.trace(TEXT, "Le chat."))
 
 
 def test_looking_changes_nothing(translator: Model) -> None:

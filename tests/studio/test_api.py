@@ -148,14 +148,15 @@ def test_next_words(name: str, served: Served, models: dict[str, Model]) -> None
             logits = model.network(torch.tensor([ids]), torch.tensor([[model.usage.start, *prefix]]))[0, -1:]
         else:
             logits = model.network(torch.tensor([[*ids, *prefix]]))[0, -1:]
+    plain = logits.softmax(-1)[0]
     if model.usage.never:
         logits[:, list(model.usage.never)] = -torch.inf
     expected = filters.top_p(filters.top_k(filters.temperature(logits, 0.5), 40), 0.9).softmax(-1)[0]
     assert again["left"] == int((expected > 0).sum())
     for each in again["warped"]:
         assert each["p"] == pytest.approx(float(expected[each["id"]]), rel=1e-4)
-    plain = logits.softmax(-1)[0]
-    assert again["plain"][0]["id"] == int(plain.argmax())
+    assert again["plain"][0]["id"] == int(plain.argmax()), "the network's own, as a run tells it"
+    assert again["plain"][0]["p"] == pytest.approx(float(plain.max()), rel=1e-4)
 
 
 @pytest.mark.parametrize("name", ["en-fr", "gpt2", "bahdanau"])

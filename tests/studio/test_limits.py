@@ -1,6 +1,7 @@
 """Every bound of the studio, and who may ask it. Nothing here is ever answered by silence."""
 
 import asyncio
+import base64
 import contextlib
 import json
 import resource
@@ -10,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 
 import httpx
 import pytest
@@ -19,6 +21,7 @@ from cutaway.model import Model
 from cutaway.seeing import steps
 from cutaway.studio.desk import Desk, Refused, Stopped, Ticket
 from cutaway.studio.limits import Limits
+from cutaway.studio.studio import Studio
 from tests.studio.conftest import SENTENCE
 from tests.studio.serving import Served, sentence, serving
 
@@ -40,7 +43,15 @@ def ask(served: Served, **body: object) -> httpx.Response:
 
 def test_only_this_machine_by_its_own_name(served: Served) -> None:
     port = served.address.rpartition(":")[2]
-    for host in ("evil.example", "evil.example:80", f"127.0.0.1.evil.example:{port}", "", "[", "192.168.0.1"):
+    for host in (
+        "evil.example",
+        "evil.example:80",
+        f"127.0.0.1.evil.example:{port}",
+        "",
+        "[",
+        "192.168.0.1",
+        "evil.example@127.0.0.1",
+    ):
         assert "answers at 127.0.0.1" in sentence(served.client.get("/api/models", headers={"Host": host}), 403)
         assert "answers at 127.0.0.1" in sentence(served.client.get("/", headers={"Host": host}), 403)
     for host in (f"localhost:{port}", f"127.0.0.1:{port}", "[::1]:9"):
@@ -70,7 +81,7 @@ def test_bodies_are_json_and_short(bounded: Served) -> None:
         post("/api/run", content=many, headers={"Content-Type": "application/json"}), 413
     )
     broken = post("/api/run", content=b"{", headers={"Content-Type": "application/json"})
-    assert broken.status_code == 422
+    assert sentence(broken, 422).startswith("the body is not JSON: ")
     for body in (b"[]", b"null", b'"a"', b"1e999", b"{" * 2000, b"\xff"):
         answer = post("/api/run", content=body, headers={"Content-Type": "application/json"})
         assert answer.status_code in (400, 422), body
@@ -94,12 +105,57 @@ def test_bodies_are_json_and_short(bounded: Served) -> None:
         ({"edits": [{"kind": "off", "what": "mask"}] * 65}, 422, "edits"),
         ({"edits": [{"kind": "zero", "value": "nowhere"}]}, 400, "no tap 'nowhere'"),
         ({"edits": [{"kind": "patch", "value": "*", "trace": "gone"}]}, 404, "no longer here"),
-        ({"image": "%%"}, 400, "the image is not base64"),
+        ({"image": "aGk="}, 400, "en-fr reads text"),
+        ({"target": "x", "prefix": [1]}, 400, "give one of them"),
+        ({"edits": [{"kind": "scale", "value": "*.heads", "by": 1e38}]}, 400, "it can't write"),
+        ({"edits": [{"kind": "scale", "value": "*.heads", "by": 1e40}]}, 400, "as float32 is"),
+        ({"edits": [{"kind": "set", "value": "head.vocabulary.logits", "at": [0, 0, 0], "to": 1e39}]}, 400, "float32"),
         ({"colour": "red"}, 422, "colour"),
     ],
 )
 def test_what_is_asked_for_has_bounds(bounded: Served, body: dict, status: int, said: str) -> None:
     assert said in sentence(ask(bounded, **body), status)
+
+
+def test_two_texts_are_counted_together(served: Served) -> None:
+    most = served.studio.models["bert"].config.encoder.max_positions
+    half = "the cat " * (most // 3)
+    both = served.client.post("/api/run", json={"model": "bert", "text": half, "pair": half})
+    assert "the two texts have" in sentence(both, 413)
+    blank = served.client.post("/api/run", json={"model": "bert", "text": "the cat", "pair": "  "})
+    assert "is blank" in sentence(blank, 400)
+
+
+@pytest.mark.parametrize("more", [{"text": "x"}, {"target": "x"}, {"generate": {}}])
+def test_a_model_that_sees_reads_images_only(served: Served, more: dict, picture: bytes, tmp_path: Path) -> None:
+    """Above all, no text is taken for the path of one."""
+    (tmp_path / "a.png").write_bytes(picture)
+    image = base64.b64encode(picture).decode()
+    post = served.client.post
+    assert post("/api/run", json={"model": "vit", "image": image}).status_code == 200
+    for asked in ({"text": str(tmp_path / "a.png")}, {"image": image, **more}):
+        assert "reads an image and nothing else" in sentence(post("/api/run", json={"model": "vit", **asked}), 400)
+    assert "not base64" in sentence(post("/api/run", json={"model": "vit", "image": "%%"}), 400)
+
+
+def test_numbers_that_are_none_reach_the_page(served: Served) -> None:
+    """Infinite and NaN, which JSON has no numbers for: as words, in answers, streams and files."""
+    edits = [{"kind": "scale", "value": "encoder.blocks.0.self_attention.heads", "by": 3e38}]
+    info = served.run("bert", text="the cat", edits=edits)
+    assert info["places"][0]["top"][0]["p"] == "nan"
+    page = served.client.get(f"/api/traces/{info['id']}/html").text
+    data = page.partition('id="cutaway-data">')[2].partition("</script>")[0]
+    json.loads(data, parse_constant=lambda said: pytest.fail(f"{said} is no JSON"))
+    cold = served.client.post("/api/next", json={"model": "en-fr", "text": "The cat.", "temperature": 1e-300}).json()
+    assert [each["p"] for each in cold["warped"]] == [1.0]
+
+
+def test_a_fault_is_a_sentence_too(models: dict[str, Model], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Studio, "lens", lambda *_: 1 / 0)
+    with serving([models["gpt2"]]) as studio:
+        info = studio.run("gpt2", text="the cat")
+        answer = studio.client.get(f"/api/traces/{info['id']}/lens")
+    assert sentence(answer, 500).startswith("a fault of the studio's, at /api/traces/")
 
 
 def test_values_are_sent_in_parts(bounded: Served) -> None:

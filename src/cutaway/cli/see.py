@@ -15,6 +15,7 @@ from cutaway.cli.writing import harmless
 from cutaway.errors import InputError, unknown
 from cutaway.seeing import drawn
 from cutaway.seeing.described import attentions
+from cutaway.seeing.explain import Explanation
 from cutaway.seeing.trace import Trace
 
 Kind = Literal["encoder", "decoder", "cross"]
@@ -35,7 +36,7 @@ def run(
 ) -> None:
     for path, suffix in ((html, ".html"), (png, ".png")):
         if path is not None and path.suffix.lower() != suffix:
-            raise InputError(f"{path} is to be written, and its name does not end in {suffix}")
+            raise InputError(f"{path} is to be written; give it a name that ends in {suffix}")
     model = ready(name)
     trace = model.trace(Path(text) if _is_image(model) else text, target)
     if html is not None:
@@ -57,10 +58,15 @@ def run(
         figure = plots.heads(trace, attention) if head is None else plots.head(trace, attention, head)
         plots.save(figure, png)
     rows, columns = _tokens(trace, attention)
+    explained = None if explain is None else _explained(trace, attention, weights_HTS, head, explain, rows, columns)
     if as_json:
-        print(json.dumps(_data(trace, name, text, attention, weights_HTS, head), ensure_ascii=False))
-    elif explain is not None:
-        _explain(trace, attention, weights_HTS, head, explain, rows, columns)
+        data = _data(trace, name, text, attention, weights_HTS, head)
+        if explained is not None:
+            data["explained"] = [each.to_json() for each in explained]
+        print(json.dumps(data, ensure_ascii=False))
+    elif explained is not None:
+        for each in explained:
+            print(harmless(str(each)) + "\n")
     else:
         for line in _drawing(trace, attention, weights_HTS, head, rows, columns):
             print(harmless(line))
@@ -143,7 +149,7 @@ def _drawing(
     return lines
 
 
-def _explain(
+def _explained(
     trace: Trace,
     attention: str,
     weights_HTS: Tensor,
@@ -151,18 +157,17 @@ def _explain(
     asked: str,
     rows: Sequence[str],
     columns: Sequence[str],
-) -> None:
-    """Each step to one weight, written out; without a head, of the one that looks there most."""
+) -> list[Explanation]:
+    """Each step to one weight; without a head, of the one that looks there most."""
     parts = asked.split(",")
     if len(parts) != 2:
         raise InputError(f"--explain {asked!r}: give a query and a key, as words or numbers: --explain 3,5")
     query, key = _place(parts[0], rows, "query"), _place(parts[1], columns, "key")
     if head is None:
         head = int(weights_HTS[:, query, key].argmax())
-    for value in ("scores", "scaled_scores", "masked_scores", "weights"):
-        if (name := f"{attention}.{value}") in trace:
-            place = {"head": head} if "H" in trace.axes(name) else {}
-            print(harmless("\n".join(trace.explain(name, **place, query=query, key=key).lines)) + "\n")
+    names = [f"{attention}.{value}" for value in ("scores", "scaled_scores", "masked_scores", "weights")]
+    which = {"head": head} if "H" in trace.axes(names[-1]) else {}
+    return [trace.explain(name, **which, query=query, key=key) for name in names if name in trace]
 
 
 def _place(asked: str, tokens: Sequence[str], what: str) -> int:

@@ -15,6 +15,8 @@ Filter = Callable[[Tensor], Tensor]
 
 def temperature(logits_BV: Tensor, value: float) -> Tensor:
     """logits / temperature: below 1 the likely become likelier."""
+    if value < 1e-3:  # or quotients may be too large for a number: next to 0 only the likeliest is left
+        return (logits_BV - logits_BV.amax(-1, keepdim=True)) / max(value, 1e-30)
     return logits_BV / value
 
 

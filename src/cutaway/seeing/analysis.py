@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor
 
-from cutaway.checks import check
+from cutaway.checks import check, named
 from cutaway.errors import InputError
 from cutaway.models.network import Network
 from cutaway.parts.stack import Stack
@@ -53,6 +53,8 @@ def logit_lens(model: "Model | Network", trace: Trace, *, top: int = 5, row: int
     Early blocks speak another language than the last, so their words are to be read with care.
     """
     network = _network(model)
+    if trace.run.config != network.config:
+        raise InputError("this trace is of another model, whose blocks this one's head can't read")
     names = _stream(trace, "decoder" if network.has_decoder else "encoder")
     found = [(name, read_early(network, trace, name, row)) for name in names]
     said = [probabilities(model, output) for _, output in found]
@@ -136,7 +138,11 @@ def residual_lengths(trace: Trace, *, row: int = 0) -> tuple[Lengths, ...]:
 
 
 def _network(model: "Model | Network") -> Network:
-    return model if isinstance(model, Network) else model.network
+    if isinstance(model, Network):
+        return model
+    if not isinstance(getattr(model, "network", None), Network):
+        raise InputError(f"the model is {named(model)}; give a cutaway.Model, or a network")
+    return model.network
 
 
 def _stream(trace: Trace, side: Side) -> list[str]:

@@ -127,7 +127,7 @@ def run(
     that lacks something may never end."""
     network, edits = model.network, edits_of(edits)
     listeners(network, edits)  # those that do not fit this model
-    if generation is not None and generation.sample and generation.seed is None:
+    if isinstance(generation, Generation) and generation.sample and generation.seed is None:
         generation = replace(generation, seed=int.from_bytes(os.urandom(7)))  # one chance for both
     first = second = prepare(model, given, target, pair=pair, generation=generation)
     original = traced(model, first, keep)

@@ -8,19 +8,25 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from fnmatch import fnmatchcase
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from cutaway import schema
-from cutaway.checks import Count, check, check_fields, named
+from cutaway.checks import Count, Rule, check, check_fields, named
 from cutaway.errors import ConfigError, InputError, unknown
 from cutaway.models.network import Network
 from cutaway.parts.tap import Listener, matching
 from cutaway.seeing.change import Change, Now, listeners_of
 from cutaway.seeing.switches import SWITCHES, Switch, switches
 from cutaway.seeing.trace import Trace
+
+LARGEST = torch.finfo(torch.float32).max
+
+Real = Annotated[
+    float, Rule(f"from -{LARGEST:.2g} to {LARGEST:.2g}, as float32 is", lambda number: abs(number) <= LARGEST)
+]
 
 
 @dataclass(frozen=True)
@@ -70,7 +76,7 @@ class Scale(Edit):
 
     kind: ClassVar[str] = "scale"
     value: str
-    by: float
+    by: Real
     head: Count | None = None
 
     def __post_init__(self) -> None:
@@ -90,10 +96,12 @@ class Set(Edit):
     kind: ClassVar[str] = "set"
     value: str
     at: tuple[int, ...]
-    to: float
+    to: Real
     renormalise: bool | None = None
 
     def __post_init__(self) -> None:
+        if isinstance(self.at, list):
+            object.__setattr__(self, "at", tuple(self.at))
         if self.to == -math.inf:
             check("Set.value", self.value, str)
         else:
@@ -226,12 +234,12 @@ class Replace(Edit):
 
     kind: ClassVar[str] = "replace"
     value: str
-    by: Tensor | float | Listener = field(compare=False)
+    by: Tensor | Real | Listener = field(compare=False)
 
     def __post_init__(self) -> None:
         check("Replace.value", self.value, str)
         if not callable(self.by) and not isinstance(self.by, Tensor):
-            check("Replace.by", self.by, float)
+            check("Replace.by", self.by, Real)
 
     def to_json(self) -> dict[str, Any]:
         raise InputError(f"what replaces '{self.value}' is Python's; as JSON give zero, scale, set, off or patch")

@@ -63,7 +63,6 @@ def save(figure: "Figure", path: str | Path) -> Path:
         raise InputError(f"{path} ends in '{path.suffix}'; a picture is saved as {' or '.join(SUFFIXES)}")
     svg = path.suffix.lower() == ".svg"
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".picture.", dir=path.parent) as aside:
             file = Path(aside) / path.name
             # text stays text, and the same picture is the same file: no date, no random names

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 from cutaway.errors import CutawayError, InputError
 from cutaway.seeing.analysis import Side, logit_lens, rollout
 from cutaway.seeing.described import describe
-from cutaway.seeing.told import TOP, told
+from cutaway.seeing.told import TOP, plain, told
 from cutaway.seeing.trace import Trace
 
 if TYPE_CHECKING:
     from cutaway.model import Model
 
-LARGEST = 2_000_000
-"""Numbers of one value that are put into a page; logits of a long text over a large vocabulary are left out."""
+ROOM = 8_000_000
+"""Numbers that are put into a page, some 40 MB: of a long text, logits and other large values are left out."""
 _SLOT = '<script type="application/json" id="cutaway-data">'
 
 
@@ -27,7 +27,7 @@ def page(trace: Trace, *, text: str | None = None, view: str = "", info: dict[st
         raise InputError("this trace is of a bare network; trace a model to see it in a page: model.trace(text)")
     info = told(model, trace, "here", text) if info is None else {**info, "id": "here"}
     kept: dict[str, Any] = {"info": info | {"edits": info.get("edits", []), "seconds": info.get("seconds", 0.0)}}
-    kept["values"] = {name: _bytes(trace, name) for name in trace if trace[name].numel() <= LARGEST}
+    kept["values"] = {name: _bytes(trace, name) for name in _that_fit(trace)}
     for name, found in (("lens", lens), ("rollout", rolled)):
         try:
             kept[name] = found(model, trace)
@@ -36,7 +36,7 @@ def page(trace: Trace, *, text: str | None = None, view: str = "", info: dict[st
     data = {"models": [describe(model)], "traces": [kept], "address": view}
     before, slot, after = _template().partition(_SLOT)
     assert slot
-    return before + slot + json.dumps(data, ensure_ascii=False).replace("<", "\\u003c") + after
+    return before + slot + json.dumps(data, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c") + after
 
 
 def framed(trace: Trace, height: int = 720) -> str:
@@ -56,13 +56,25 @@ def framed(trace: Trace, height: int = 720) -> str:
 
 def lens(model: "Model", trace: Trace) -> dict[str, Any]:
     """What each block would already say, as the page takes it."""
-    return logit_lens(model, trace, top=TOP).to_json()
+    return dict(plain(logit_lens(model, trace, top=TOP).to_json()))
 
 
 def rolled(model: "Model", trace: Trace) -> dict[str, Any]:
     """Attention rollout of each stack, as the page takes it."""
     sides: tuple[tuple[str, Side], ...] = (("source", "encoder"), ("target", "decoder"))
-    return {side: rollout(trace, stack).to_json() for side, stack in sides if getattr(model.config, stack) is not None}
+    found = {side: rollout(trace, stack).to_json() for side, stack in sides if getattr(model.config, stack) is not None}
+    return dict(plain(found))
+
+
+def _that_fit(trace: Trace) -> list[str]:
+    """The values for which there is room, the small ones first, in the order in which they were computed."""
+    fits, taken = set(), 0
+    for name in sorted(trace, key=lambda name: trace[name].numel()):
+        taken += trace[name].numel()
+        if taken > ROOM:
+            break
+        fits.add(name)
+    return [name for name in trace if name in fits]
 
 
 def _bytes(trace: Trace, name: str) -> str:

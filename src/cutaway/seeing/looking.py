@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from cutaway.checks import named
 from cutaway.decoding.generation import Generation, Prompt
 from cutaway.errors import InputError
 from cutaway.models.config import StackConfig
@@ -69,6 +70,8 @@ def prepare(
     writing, and may raise.
     """
     config, network = model.config, model.network
+    if generation is not None and not isinstance(generation, Generation):
+        raise InputError(f"generation is {named(generation)}; give a cutaway.Generation, or leave it out")
     if isinstance(config.encoder, StackConfig) and config.encoder.patches is not None:
         if target is not None or pair is not None:
             raise InputError(f"{model.name} reads one image: leave out target and pair")

@@ -116,6 +116,8 @@ def _like(old: Any, new: Any, where: str) -> Any:
         return new
     if isinstance(new, bool) or not isinstance(new, int | float) or not math.isfinite(new):
         raise InputError(f"{where} is {str(new)[:40]!r}; give a number")
+    if ".tokens." in where and (new != int(new) or not 0 <= new <= LARGEST):
+        raise InputError(f"{where} is {new}; a token is a whole number from 0 to {LARGEST:g}")
     if where.count(".") > 1:  # of a vector
         if abs(new) > LARGEST:
             raise InputError(f"{where} is {new}; give at most {LARGEST:g}")

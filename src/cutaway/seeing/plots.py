@@ -75,7 +75,7 @@ def heads(trace: Trace, attention: str, *, row: int = 0) -> "Figure":
 def head(trace: Trace, attention: str, head: int, *, row: int = 0) -> "Figure":
     """One head of an attention, large; with its numbers if there is room for them."""
     weights_HTS = _weights(trace, attention, row)
-    if not 0 <= head < len(weights_HTS):
+    if type(head) is not int or not 0 <= head < len(weights_HTS):
         raise InputError(f"'{attention}' has {len(weights_HTS)} heads, counted from 0: there is no head {head}")
     queries, keys = _queries_and_keys(trace, attention, weights_HTS)
     title = f"Who looks at whom: {spoken(attention)}, head {head}"

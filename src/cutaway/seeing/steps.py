@@ -58,6 +58,8 @@ def search(
         check()
         texts.step()
     [(_, written)] = found
+    if not written:
+        raise InputError("it can't write: what it computes has become infinite or no number at all; change less of it")
     return Search(tuple(written), tuple(texts.steps) if isinstance(texts, _SeenBeams) else ())
 
 

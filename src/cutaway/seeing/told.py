@@ -2,7 +2,8 @@
 
 import base64
 import io
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,17 @@ if TYPE_CHECKING:
     from cutaway.model import Model
 
 TOP = 10
+
+
+def plain(value: Any) -> Any:
+    """Numbers that JSON can hold: infinities and NaN as text."""
+    if isinstance(value, Tensor):
+        return plain(value.tolist())
+    if isinstance(value, Mapping):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def told(model: "Model", trace: Trace, number: str = "", text: str | None = None) -> dict[str, Any]:
@@ -44,7 +56,7 @@ def told(model: "Model", trace: Trace, number: str = "", text: str | None = None
         "tokens": sides,
         "image": picture(model, given["tokens"][0], words.patches) if words.patches is not None else None,
         "written": written,
-        "places": [asdict(place) for place in places(model, trace.output[0], words, TOP)],
+        "places": plain([asdict(place) for place in places(model, trace.output[0], words, TOP)]),
         "values": [{"name": name, "shape": list(trace[name].shape), **asdict(trace.facts(name))} for name in trace],
     }
 
@@ -53,7 +65,7 @@ def top_of(probabilities_RV: Tensor, names: Sequence[str], n: int = TOP) -> list
     """Of each row the likeliest few, with their names."""
     values, ids = probabilities_RV.topk(min(n, probabilities_RV.shape[-1]))
     return [
-        [{"id": i, "text": names[i] if i < len(names) else f"<{i}>", "p": p} for i, p in zip(*row, strict=True)]
+        [{"id": i, "text": names[i] if i < len(names) else f"<{i}>", "p": plain(p)} for i, p in zip(*row, strict=True)]
         for row in zip(ids.tolist(), values.tolist(), strict=True)
     ]
 

@@ -1,7 +1,9 @@
 """What stands along the axes of a value: the tokens that were read and written, classes, patches of an image."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import overload
 
 from cutaway.text.tokenizer import Tokenizer
@@ -85,8 +87,25 @@ def spelled(tokenizer: Tokenizer, number: int, token: str) -> str:
     """A token as a person reads it: bytes as the letters they are, and ▁ where a word begins."""
     if "byte" in tokenizer.kind.lower() and number not in specials(tokenizer):
         text = tokenizer.decode([number])
-        token = text if text and "\ufffd" not in text else token
+        token = text if text and "\ufffd" not in text else _bytes_of(token)
     return "▁" + token[1:] if token.startswith(BEGINS) else token
+
+
+def _bytes_of(token: str) -> str:
+    """A piece of a character: `<0xD7>` for each of its bytes, which byte-level BPE writes as letters."""
+    letters = _letters()
+    if not set(token) <= set(letters):
+        return token
+    text = bytes(letters[letter] for letter in token).decode("utf-8", "surrogateescape")
+    return re.sub("[\udc80-\udcff]", lambda found: f"<0x{ord(found[0]) - 0xDC00:02X}>", text)
+
+
+@cache
+def _letters() -> dict[str, int]:
+    """Those of GPT-2: what can be seen stands for itself, and the rest takes letters from 256 on, in order."""
+    seen = (*range(33, 127), *range(161, 173), *range(174, 256))
+    unseen = [byte for byte in range(256) if byte not in seen]
+    return {chr(byte): byte for byte in seen} | {chr(256 + i): byte for i, byte in enumerate(unseen)}
 
 
 def specials(tokenizer: Tokenizer) -> set[int]:

@@ -1,8 +1,5 @@
 """Parts of values, by the slices and places that a request names."""
 
-import math
-from typing import Any
-
 from torch import Tensor
 
 from cutaway.errors import InputError
@@ -43,14 +40,3 @@ def position(trace: Trace, name: str, at: str) -> tuple[int, ...]:
     if len(place) != len(trace.axes(name)):
         raise InputError(f"at={at!r} has {len(place)} numbers; {name} has the axes {trace.axes(name)}")
     return place
-
-
-def plain(value: Any) -> Any:
-    """Numbers that JSON can hold: infinities and NaN as text."""
-    if isinstance(value, Tensor):
-        return plain(value.tolist())
-    if isinstance(value, dict):
-        return {key: plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value

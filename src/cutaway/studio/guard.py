@@ -74,7 +74,7 @@ class Guard:
 
     def _refused(self, method: str, headers: dict[str, str]) -> tuple[int, str] | None:
         host = headers.get("host", "")
-        if _hostname(f"http://{host}") not in HERE:
+        if "@" in host or _hostname(f"http://{host}") not in HERE:
             return 403, f"this studio answers at 127.0.0.1 and localhost only, not at {host[:100]!r}"
         origin = headers.get("origin")
         if origin is not None and origin != f"http://{host}":

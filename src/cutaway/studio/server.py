@@ -15,6 +15,7 @@ from starlette.staticfiles import StaticFiles
 
 import cutaway
 from cutaway.errors import CutawayError, UnknownNameError
+from cutaway.seeing.told import plain
 from cutaway.studio import answers
 from cutaway.studio.asked import AskBeams, AskGenerate, AskNext, AskNotes, AskRun
 from cutaway.studio.desk import Desk, Refused, Ticket
@@ -89,7 +90,7 @@ def server(studio: Studio, limits: Limits | None = None) -> Guard:
         labels = [None if words is None or len(words) > 1000 else list(words) for words in kept.trace.labels(name)]
         return JSONResponse({
             "name": name, "axes": kept.trace.axes(name), "formula": kept.trace.formula(name), "labels": labels,
-            "shape": list(part.shape), "values": answers.plain(part),
+            "shape": list(part.shape), "values": plain(part),
         })  # fmt: skip
 
     @app.get("/api/traces/{number}/explain/{name}", tags=["traces"])
@@ -158,7 +159,7 @@ async def _sent(first: Mapping[str, Any], rest: AsyncIterator[Mapping[str, Any]]
 
 def _event(data: Mapping[str, Any]) -> bytes:
     rest = {key: value for key, value in data.items() if key != "event"}
-    return f"event: {data['event']}\ndata: {json.dumps(rest, ensure_ascii=False)}\n\n".encode()
+    return f"event: {data['event']}\ndata: {json.dumps(plain(rest), ensure_ascii=False)}\n\n".encode()
 
 
 def _errors(app: FastAPI) -> None:
@@ -179,8 +180,15 @@ def _errors(app: FastAPI) -> None:
     @app.exception_handler(RequestValidationError)
     async def invalid(_: Request, error: RequestValidationError) -> JSONResponse:
         first = error.errors()[0]
+        if first["type"] == "json_invalid":
+            return answer(422, f"the body is not JSON: {first['ctx']['error']}")
         where = ".".join(str(part) for part in first["loc"] if part != "body")
         return answer(422, f"{where or 'the body'}: {first['msg'][0].lower()}{first['msg'][1:]}")
+
+    @app.exception_handler(Exception)
+    async def fault(request: Request, _: Exception) -> JSONResponse:
+        """Ours, which the log tells of."""
+        return answer(500, f"a fault of the studio's, at {request.url.path}; what it printed says more")
 
     @app.exception_handler(HTTPException)
     async def http(_: Request, error: HTTPException) -> JSONResponse:

@@ -31,6 +31,7 @@ from cutaway.studio.asked import AskBeams, AskGenerate, AskNext, AskRun, Writing
 from cutaway.studio.desk import Refused
 from cutaway.studio.limits import Limits
 from cutaway.studio.traces import Kept, Traces
+from cutaway.tasks.able import sees
 
 if TYPE_CHECKING:
     from cutaway.model import Model
@@ -57,7 +58,8 @@ class Studio:
         """TraceInfo."""
         begin = time.perf_counter()
         model = self.model(asked.model)
-        self._check_length(model, asked.text, asked.pair, asked.target)
+        self._check_length(model, asked.text, asked.pair)
+        self._check_length(model, asked.target)
         trace = self._traced(model, asked, check)
         info = told(model, trace, text=asked.text) | {"edits": asked.edits, "seconds": time.perf_counter() - begin}
         return self.traces.add(Kept(trace, model.name, info)).info
@@ -74,14 +76,21 @@ class Studio:
         return traced(model, given, replace={"*": lambda *_: check(), **changes})
 
     def _given(self, model: "Model", asked: AskRun, check: Check, *, cached: bool = True) -> Given:
-        if asked.image is not None:
+        if sees(model):  # and a text must not be taken for the path of one
+            if asked.image is None or asked.model_fields_set - {"model", "image", "edits"}:
+                raise InputError(f"{model.name} reads an image and nothing else: give image, a file in base64")
             try:
-                image = base64.b64decode(asked.image, validate=True)
+                return prepare(model, base64.b64decode(asked.image, validate=True))
             except binascii.Error:
                 raise InputError("the image is not base64; encode the bytes of the file") from None
-            return prepare(model, image, asked.target, pair=asked.pair)
+        if asked.image is not None:
+            raise InputError(f"{model.name} reads text; an image is for models that see")
         if asked.text is None:
-            raise InputError("give text, or an image to a model that sees")
+            raise InputError(f"{model.name} reads text; give text")
+        if asked.pair is not None and not asked.pair.strip():
+            raise InputError("the second text (pair) is blank; write something or leave it out")
+        if asked.target is not None and asked.prefix is not None:
+            raise InputError("target and prefix both say what was written; give one of them")
         return prepare(
             model, asked.text, asked.target, pair=asked.pair, so_far=asked.prefix,
             generation=self._generation(model, asked, cached=cached), check=check,
@@ -108,14 +117,14 @@ class Studio:
         named = (edit.get("trace") for edit in edits)
         return {name: self.traces.get(name).trace for name in named if isinstance(name, str)}
 
-    def _check_length(self, model: "Model", *texts: str | None) -> None:
+    def _check_length(self, model: "Model", text: str | None, pair: str | None = None) -> None:
         """Before a model writes from it."""
-        if model.tokenizer is None:
+        if model.tokenizer is None or text is None:
             return
         most = longest(model, self.limits.tokens)
-        for text in texts:
-            if text is not None and (n := len(model.tokenizer.encode(text).ids)) > most:
-                raise Refused(413, f"the text has {n} tokens; at most {most} are taken here")
+        if (n := len(model.tokenizer.encode(text, pair).ids)) > most:
+            what = "the text has" if pair is None else "the two texts have"
+            raise Refused(413, f"{what} {n} tokens; at most {most} are taken here")
 
     def explain(self, number: str, name: str, at: str) -> dict[str, Any]:
         trace = self.traces.get(number).trace
@@ -141,9 +150,10 @@ class Studio:
         options = Generation(
             sample=True, temperature=asked.temperature, top_k=asked.top_k, top_p=asked.top_p, min_p=asked.min_p
         )  # fmt: skip
+        possible_V = logits_V
         if model.usage.never:
-            logits_V = logits_V.index_fill(0, torch.tensor(model.usage.never), -torch.inf)
-        warped_V = warped(logits_V[None], options)[0]
+            possible_V = logits_V.index_fill(0, torch.tensor(model.usage.never), -torch.inf)
+        warped_V = warped(possible_V[None], options)[0]
         vocabulary = self._spelling(model)
         [plain], [left] = (top_of(each[None].softmax(-1), vocabulary, asked.n) for each in (logits_V, warped_V))
         return {
@@ -202,10 +212,9 @@ class Studio:
         ended = len(ids) < (options.max_new_tokens or 0)
         yield {"event": "done", "text": tokenizer.decode(ids), "tokens": len(ids), "ended": ended}
 
-    @staticmethod
-    def _room(new: int, prefix: Sequence[int]) -> int:
-        """A prefix counts as written."""
-        return new + len(prefix)
+    def _room(self, new: int, prefix: Sequence[int]) -> int:
+        """A prefix counts as written; one token more there may always be."""
+        return max(min(new + len(prefix), self.limits.tokens), len(prefix) + 1)
 
     def _writer(self, name: str) -> "Model":
         model = self.model(name)
