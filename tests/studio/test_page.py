@@ -220,6 +220,14 @@ def test_what_can_not_be_run_is_a_sentence(visit: Visit) -> None:
     visit.problems = [each for each in visit.problems if "413" not in each]  # Chromium's own line about the status
 
 
+def test_a_model_that_is_not_here_is_a_sentence(visit: Visit) -> None:
+    page = visit.go("run", model="nope")
+    first = next(iter(visit.served.studio.models))
+    expect(page.get_by_role("alert")).to_have_text(f"There is no model “nope” here; this is {first}.")
+    page.get_by_label("Model").select_option("gpt2")
+    expect(page.get_by_role("alert")).to_have_count(0)
+
+
 def test_export(visit: Visit, tmp_path: Path) -> None:
     page = visit.go("run", model="en-fr", text=SHORT, open="encoder.blocks.0")
     page.locator('[data-stage="encoder.blocks.0.self_attention.weights"]').wait_for()

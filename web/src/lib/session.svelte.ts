@@ -13,6 +13,10 @@ class Session {
 
   /** The chosen model. */
   model = $derived(this.models.find(({ name }) => name === here.query['model']) ?? this.models[0] ?? null)
+  /** The one that the address asks for, if it is not here. */
+  missing = $derived(
+    this.model && here.query['model'] && here.query['model'] !== this.model.name ? here.query['model'] : null,
+  )
   task = $derived(this.#task())
   /** What is typed, without the task's prefix. */
   text = $derived(here.query['text'] ?? this.model?.example ?? '')
