@@ -243,6 +243,26 @@ def test_export(visit: Visit, tmp_path: Path) -> None:
         assert first.lower() in content[:200].lower(), kind
 
 
+@pytest.mark.parametrize(
+    ("view", "fields", "page_too"), [("words", {}, True), ("notes", {}, False), ("notes", {"quiz": "yes"}, False)]
+)
+def test_what_is_no_run_is_exported_too(view: str, fields: dict[str, str], page_too: bool, visit: Visit) -> None:
+    """Notes have no trace, so there is no page of them."""
+    page = visit.go(view, model="en-fr", text=SHORT, **fields)
+    if page_too:
+        page.locator(".choices [data-id]").first.click()  # the page is of the text so far
+        page.locator("[aria-labelledby=so-far] [data-id]").wait_for()
+    page.get_by_role("button", name="Export").first.click()
+    begins = {"SVG": b"<svg", "HTML": b"<!doctype html>"}
+    expect(page.get_by_role("button", name=re.compile("HTML"))).to_have_count(int(page_too))
+    for kind in ["SVG", *(["HTML"] if page_too else [])]:
+        if page.get_by_role("button", name=re.compile(kind)).count() == 0:
+            page.get_by_role("button", name="Export").first.click()
+        with page.expect_download() as caught:
+            page.get_by_role("button", name=re.compile(kind)).click()
+        assert Path(caught.value.path()).read_bytes()[:200].lower().startswith(begins[kind])
+
+
 # Heads
 
 ATTENTION = {

@@ -14,8 +14,8 @@ export interface Exportable {
   table?: () => Table | Promise<Table>
   /** For LaTeX, if the other has more rows than a page of paper. */
   short?: () => Table | Promise<Table>
-  /** The trace whose offline page is wanted. */
-  trace?: string
+  /** The trace whose offline page is wanted, or how it is made. */
+  trace?: string | (() => Promise<string>)
 }
 
 export function csv({ columns, rows }: Table): string {

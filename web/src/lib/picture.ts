@@ -84,6 +84,20 @@ export function textPicture(text: string, theme: Theme, size = 15): Picture {
   return { width: text.length * size * 0.6, height: size * 1.5, body: words(0, size, text, PAGE[theme].ink, `font-size="${size}"`) }
 }
 
+/** Paragraphs one below the other, in lines of at most `most` letters; those after the first are set in. */
+export function listPicture(paragraphs: string[], theme: Theme, most = 110): Picture {
+  const lines = paragraphs.flatMap((paragraph) => {
+    const found: string[] = []
+    for (const word of paragraph.split(' ')) {
+      const longer = found.length > 0 ? `${found.at(-1)} ${word}` : word
+      if (found.length > 0 && longer.length <= most) found[found.length - 1] = longer
+      else found.push(found.length > 0 ? `\u00a0\u00a0\u00a0\u00a0${word}` : word)
+    }
+    return found
+  })
+  return column(lines.map((line) => textPicture(line, theme, 13)), 4)
+}
+
 export function words(x: number, y: number, text: string, fill: string, style = ''): string {
   return `<text x="${x}" y="${y}" fill="${fill}" ${style}>${escape(text)}</text>`
 }
