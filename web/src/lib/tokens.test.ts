@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { shown } from './tokens'
+import { distinct, shown } from './tokens'
 
 describe('a token', () => {
   it('is shown without the mark of its word', () => {
@@ -24,4 +24,9 @@ describe('a token', () => {
     expect(shown('👩\u200d🔬')).toBe('👩\u200d🔬')
     expect(shown('❤\ufe0f')).toBe('❤\ufe0f')
   })
+})
+
+it('two tokens of a list that look alike are told apart', () => {
+  const named = distinct(["l'", "▁l'", '▁la', '▁', '\u00a0', '▁la'])
+  expect(["l'", "▁l'", '▁la', '▁', '\u00a0'].map(named)).toEqual(["l'", "▁l'", 'la', '▁', '␣'])
 })

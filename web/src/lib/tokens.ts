@@ -18,6 +18,17 @@ export function shown(text: string): string {
 const UNSEEN = /[\p{DI}\x7f-\x9f\u2800]/gu
 const UNSEEN_BY_ITSELF = /(?![\u200c\u200d\ufe00-\ufe0f\u{e0020}-\u{e007f}])[\p{DI}\x7f-\x9f\u2800]/gu
 
+/** For tokens of one list: "l'" within a word and "▁l'" that begins one look alike; then the mark is shown. */
+export function distinct(texts: string[]): (text: string) => string {
+  const seen = [...new Set(texts)].map(shown)
+  const alike = new Set(seen.filter((text, i) => seen.indexOf(text) !== i))
+  return (text) => {
+    const said = shown(text)
+    if (!alike.has(said) || !text.startsWith('▁')) return said
+    return text === '▁' ? text : `▁${said}`
+  }
+}
+
 export const labels = (tokens: Tok[]): string[] => tokens.map(({ text }) => shown(text))
 
 /** Whether a token goes on with the word of the one before: then they stand close together. */

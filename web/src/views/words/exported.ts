@@ -3,15 +3,16 @@
 import { PAGE, type Theme } from '../../lib/colour'
 import type { Table } from '../../lib/export'
 import { barsPicture, column, flow, svg, textPicture, words, type Picture } from '../../lib/picture'
-import { shown } from '../../lib/tokens'
+import { distinct } from '../../lib/tokens'
 import type { Next } from '../../lib/types'
 import { fixed } from '../../lib/write'
 import type { Tree } from './tree'
 
 export function choicesSvg(next: Next, about: string, warping: string, theme: Theme): string {
+  const named = distinct(next.plain.map(({ text }) => text))
   const bars = (choices: Next['plain'], title: string): Picture =>
     barsPicture(
-      choices.map(({ text, p }) => ({ label: shown(text), share: p })),
+      choices.map(({ text, p }) => ({ label: named(text), share: p })),
       theme,
       title,
     )
@@ -21,11 +22,12 @@ export function choicesSvg(next: Next, about: string, warping: string, theme: Th
 }
 
 export function choicesTable(next: Next, title: string): Table {
+  const named = distinct(next.plain.map(({ text }) => text))
   const left = new Map(next.warped.map(({ id, p }) => [id, p]))
   return {
     title,
     columns: ['id', 'word', 'probability', 'as drawn'],
-    rows: next.plain.map(({ id, text, p }) => [id, shown(text), p, left.get(id) ?? 0]),
+    rows: next.plain.map(({ id, text, p }) => [id, named(text), p, left.get(id) ?? 0]),
   }
 }
 
@@ -36,7 +38,7 @@ export function treeSvg(tree: Tree, about: string, theme: Theme): string {
 function treePicture(tree: Tree, theme: Theme): Picture {
   const page = PAGE[theme]
   const [high, pitch, gap] = [32, 40, 28]
-  const widths = tree.steps.map((step) => 20 + 7.6 * Math.max(4, ...step.map(({ token }) => shown(token.text).length)))
+  const widths = tree.steps.map((step) => 20 + 7.6 * Math.max(4, ...step.map(({ label }) => label.length)))
   const lefts = widths.reduce<number[]>((all, width, i) => [...all, all[i]! + width + gap], [gap])
   const middle = (rank: number): number => rank * pitch + high / 2
   const parts: string[] = []
@@ -71,7 +73,7 @@ function treePicture(tree: Tree, theme: Theme): Picture {
       words(
         x + wide / 2,
         y + 15,
-        shown(node.token.text),
+        node.label,
         ink,
         `${middleStyle} font-size="13"${node.best ? ' font-weight="600"' : ''}`,
       ),
@@ -85,12 +87,12 @@ export function beamsTable(tree: Tree, title: string): Table {
   return {
     title,
     columns: ['step', 'rank', 'number', 'parent', 'token', 'log-probability', 'score', 'fate', 'best'],
-    rows: tree.nodes.map(({ step, rank, number, parent, token, logprob, score, fate, best }) => [
+    rows: tree.nodes.map(({ step, rank, number, parent, label, logprob, score, fate, best }) => [
       step + 1,
       rank + 1,
       number,
       parent ?? '',
-      shown(token.text),
+      label,
       logprob,
       score,
       fate,

@@ -1,5 +1,6 @@
 /** Beam search as a picture: steps from left to right, in each the candidates from the best to the worst. */
 
+import { distinct } from '../../lib/tokens'
 import type { Beams, Candidate } from '../../lib/types'
 
 export type Fate = 'kept' | 'dropped' | 'ended'
@@ -9,6 +10,8 @@ export interface Node extends Candidate {
   /** Among those of its step that are shown. */
   rank: number
   fate: Fate
+  /** Its token as it is shown in its step. */
+  label: string
   /** Of the whole text, with what the search began with. */
   ids: number[]
   /** The texts of its tokens, without what the search began with. */
@@ -40,8 +43,9 @@ function chain({ texts }: Beams, prefix: number[]): Candidate[][] {
 
 export function treeOf(beams: Beams, prefix: number[], all = true): Tree {
   const byNumber = new Map<number, Node>()
-  const steps = (beams.steps.length > 0 ? beams.steps : chain(beams, prefix)).map((candidates, step) =>
-    candidates
+  const steps = (beams.steps.length > 0 ? beams.steps : chain(beams, prefix)).map((candidates, step) => {
+    const label = distinct(candidates.map(({ token }) => token.text))
+    return candidates
       .map((candidate): Node => {
         const parent = candidate.parent === null ? undefined : byNumber.get(candidate.parent)
         const node: Node = {
@@ -49,6 +53,7 @@ export function treeOf(beams: Beams, prefix: number[], all = true): Tree {
           step,
           rank: 0,
           fate: candidate.ended ? 'ended' : candidate.kept ? 'kept' : 'dropped',
+          label: label(candidate.token.text),
           ids: [...(parent?.ids ?? prefix), candidate.token.id],
           texts: [...(parent?.texts ?? []), candidate.token.text],
           best: false,
@@ -58,8 +63,8 @@ export function treeOf(beams: Beams, prefix: number[], all = true): Tree {
       })
       .filter(({ fate }) => all || fate !== 'dropped')
       .sort((a, b) => b.score - a.score || a.number - b.number)
-      .map((node, rank) => Object.assign(node, { rank })),
-  )
+      .map((node, rank) => Object.assign(node, { rank }))
+  })
   emphasise(beams, [...byNumber.values()], byNumber)
   const nodes = steps.flat()
   return { steps, nodes, byNumber, ranks: Math.max(1, ...steps.map(({ length }) => length)) }
