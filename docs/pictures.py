@@ -27,6 +27,7 @@ def take(page: Page, address: str, view: str, fields: dict[str, str]) -> None:
     if view == "run":
         stage = page.locator('[data-stage="decoder.blocks.0.self_attention.weights"]')
         stage.scroll_into_view_if_needed()
+        page.wait_for_timeout(1000)  # its numbers come when it is in view
         stage.locator("[role=application]").focus()
         for key in (*["ArrowDown"] * 6, *["ArrowRight"] * 4, "Enter"):
             page.keyboard.press(key)

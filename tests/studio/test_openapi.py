@@ -14,7 +14,7 @@ OPERATIONS = [
     "GET /api/models", "POST /api/run", "GET /api/traces/{number}", "GET /api/traces/{number}/values/{name}",
     "GET /api/traces/{number}/explain/{name}", "GET /api/traces/{number}/lens", "GET /api/traces/{number}/rollout",
     "GET /api/traces/{number}/html", "POST /api/next", "POST /api/beams", "POST /api/generate", "GET /api/notes",
-    "POST /api/notes/{number}",
+    "POST /api/notes/html", "POST /api/notes/{number}",
 ]  # fmt: skip
 
 

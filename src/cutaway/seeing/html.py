@@ -3,6 +3,7 @@
 import base64
 import html
 import json
+from collections.abc import Mapping
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +34,11 @@ def page(trace: Trace, *, text: str | None = None, view: str = "", info: dict[st
             kept[name] = found(model, trace)
         except CutawayError:  # not every model has them
             continue
-    data = {"models": [describe(model)], "traces": [kept], "address": view}
+    return filled({"models": [describe(model)], "traces": [kept], "address": view})
+
+
+def filled(data: Mapping[str, Any]) -> str:
+    """The page on disk, with its data."""
     before, slot, after = _template().partition(_SLOT)
     assert slot
     return before + slot + json.dumps(data, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c") + after

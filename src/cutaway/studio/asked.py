@@ -88,6 +88,20 @@ class AskGenerate(Body):
     alternatives: Annotated[int, Field(ge=0, le=50)] = 8
 
 
+class OtherNote(Body):
+    """An example of the notes with other numbers."""
+
+    number: int
+    inputs: dict[str, Any]
+
+
+class AskNotesPage(Body):
+    """`view` is the address that the page opens; `other`: an example that it shows with other numbers."""
+
+    view: Annotated[str, Field(max_length=LIMITS.text)] = ""
+    other: OtherNote | None = None
+
+
 class AskNotes(Body):
     """Other numbers for an example of the notes: its `inputs`, in the same shape."""
 

@@ -17,7 +17,7 @@ import cutaway
 from cutaway.errors import CutawayError, UnknownNameError
 from cutaway.seeing.told import plain
 from cutaway.studio import answers
-from cutaway.studio.asked import AskBeams, AskGenerate, AskNext, AskNotes, AskRun
+from cutaway.studio.asked import AskBeams, AskGenerate, AskNext, AskNotes, AskNotesPage, AskRun
 from cutaway.studio.desk import Desk, Refused, Ticket
 from cutaway.studio.guard import Guard
 from cutaway.studio.limits import Limits
@@ -138,6 +138,14 @@ def server(studio: Studio, limits: Limits | None = None) -> Guard:
     async def all_notes(request: Request) -> dict[str, Any]:
         """The worked examples of the lecture notes, recomputed, and the quiz with its demonstrations."""
         return await done(request, lambda _: studio.notes())
+
+    @app.post("/api/notes/html", tags=["notes"])
+    async def notes_page(request: Request, asked: AskNotesPage) -> Response:
+        """The notes as one page that needs nothing else."""
+        text = await done(request, lambda _: studio.notes_page(asked))
+        return Response(
+            text, media_type="text/html", headers={"Content-Disposition": 'attachment; filename="notes.html"'}
+        )
 
     @app.post("/api/notes/{number}", tags=["notes"])
     async def one_note(request: Request, number: int, asked: AskNotes) -> dict[str, Any]:

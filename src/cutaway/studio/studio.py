@@ -27,7 +27,7 @@ from cutaway.seeing.told import told, top_of
 from cutaway.seeing.trace import Trace
 from cutaway.seeing.words import Spelling
 from cutaway.studio import answers
-from cutaway.studio.asked import AskBeams, AskGenerate, AskNext, AskRun, Writing
+from cutaway.studio.asked import AskBeams, AskGenerate, AskNext, AskNotesPage, AskRun, Writing
 from cutaway.studio.desk import Refused
 from cutaway.studio.limits import Limits
 from cutaway.studio.traces import Kept, Traces
@@ -248,6 +248,12 @@ class Studio:
             examples.append(worked | {"inputs": record["inputs"], "compute": record["compute"]})
         asked = [asdict(each) | {"demonstration": quiz.demonstrate(each.number)} for each in quiz.questions()]
         return {"examples": examples, "quiz": asked}
+
+    def notes_page(self, asked: AskNotesPage) -> str:
+        other = None if asked.other is None else self.note(asked.other.number, asked.other.inputs)
+        return html.filled(
+            {"models": [], "traces": [], "notes": self.notes() | {"other": other}, "address": asked.view}
+        )
 
     def note(self, number: int, inputs: Mapping[str, Any]) -> dict[str, Any]:
         return notes.to_json(notes.reworked(number, inputs)) | {"inputs": dict(inputs)}

@@ -82,8 +82,12 @@ export class Server implements Source {
     return this.#post(`/notes/${number}`, { inputs }, signal)
   }
 
-  html(id: string, view: string): string {
-    return `${this.base}/traces/${id}/html?view=${encodeURIComponent(view)}`
+  async page(id: string, view: string): Promise<Blob> {
+    return (await this.#ask(`/traces/${id}/html?view=${encodeURIComponent(view)}`, {})).blob()
+  }
+
+  async notesPage(view: string, other: T.OtherNote | null): Promise<Blob> {
+    return (await this.#ask('/notes/html', posted({ view, other }))).blob()
   }
 
   async #get<R>(path: string, signal?: AbortSignal): Promise<R> {

@@ -1,5 +1,7 @@
 /** Views as files: pictures, tables, one page. */
 
+import type { OtherNote } from './types'
+
 export interface Table {
   title: string
   columns: string[]
@@ -16,6 +18,8 @@ export interface Exportable {
   short?: () => Table | Promise<Table>
   /** The trace whose offline page is wanted, or how it is made. */
   trace?: string | (() => Promise<string>)
+  /** The notes' offline page, instead: as they are, or with one example's other numbers. */
+  notes?: OtherNote | 'as they are'
 }
 
 export function csv({ columns, rows }: Table): string {

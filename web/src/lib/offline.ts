@@ -8,6 +8,8 @@ import type * as T from './types'
 export interface Embedded {
   models: T.ModelInfo[]
   traces: EmbeddedTrace[]
+  /** A page of the notes, instead of a run; `other`: an example with other numbers. */
+  notes?: T.Notes & { other: (T.Worked & T.OtherNote) | null }
   /** Which view is opened first, e.g. "#/heads?layer=2". */
   address?: string
 }
@@ -83,15 +85,22 @@ export class Offline implements Source {
   }
 
   async notes(): Promise<T.Notes> {
+    if (!this.data.notes) throw new Told(NOT_HERE)
+    return this.data.notes
+  }
+
+  async note(number: number, inputs: T.NoteInputs): Promise<T.Worked> {
+    const other = this.data.notes?.other
+    if (other?.number === number && JSON.stringify(other.inputs) === JSON.stringify(inputs)) return other
+    throw new Told('This file has the numbers it was saved with; the studio (cutaway studio) works out others.')
+  }
+
+  async page(): Promise<Blob> {
     throw new Told(NOT_HERE)
   }
 
-  async note(): Promise<T.Worked> {
+  async notesPage(): Promise<Blob> {
     throw new Told(NOT_HERE)
-  }
-
-  html(): null {
-    return null
   }
 
   whole(id: string, name: string): Float32Array {

@@ -23,8 +23,10 @@ export interface Source {
   ): Promise<{ text: string; tokens: number; ended: boolean }>
   notes(signal?: AbortSignal): Promise<T.Notes>
   note(number: number, inputs: T.NoteInputs, signal?: AbortSignal): Promise<T.Worked>
-  /** Where one offline page of a trace can be fetched, which opens this address; null: this is one already. */
-  html(id: string, view: string): string | null
+  /** A trace as one offline page, which opens this address. */
+  page(id: string, view: string): Promise<Blob>
+  /** The same for the notes, and for an example with other numbers. */
+  notesPage(view: string, other: T.OtherNote | null): Promise<Blob>
 }
 
 /** A mistake that a person can be told about, in one sentence. */

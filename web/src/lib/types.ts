@@ -116,6 +116,12 @@ export interface TraceInfo {
   seconds: number
 }
 
+/** An example of the notes with other numbers. */
+export interface OtherNote {
+  number: number
+  inputs: NoteInputs
+}
+
 /** A part of a value: `at` has a number for each fixed axis, null for each that runs. */
 export interface Slice {
   values: Float32Array
