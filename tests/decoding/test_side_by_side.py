@@ -24,8 +24,11 @@ def workers() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == "cutaway"]
 
 
-@pytest.mark.parametrize("options", [{}, {"beams": 3, "n_best": 2}, {"sample": True, "seed": 5}])
-@pytest.mark.parametrize("name", WRITERS)
+SEARCHES = [(name, options) for name in WRITERS for options in ({}, {"beams": 3, "n_best": 2})]
+SAMPLES = [(name, {"sample": True, "seed": 5}) for name in ("transformer-tiny", "gpt2", "bahdanau-gru")]
+
+
+@pytest.mark.parametrize(("name", "options"), [*SEARCHES, *SAMPLES])
 def test_texts_are_those_of_one_batch(name: str, options: dict) -> None:
     network, usage = writer(name)
     asked, generation = prompts(network, 70), Generation(max_new_tokens=7, batch_tokens=60, **options)

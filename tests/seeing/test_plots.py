@@ -250,13 +250,17 @@ def test_pictures_are_saved_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert ">Who looks at whom: decoder, block 1, cross-attention, head 0<" in text, "text stays text"
     again = plots.save(same, tmp_path / "again.svg")
     assert again.read_text(encoding="utf-8") == text, "the same picture is the same file"
-    png = plots.save(figure, tmp_path / "new" / "head.PNG")
+    with pytest.raises(CutawayError, match=r"can't write .*head\.PNG: No such file or directory"):
+        plots.save(figure, tmp_path / "new" / "head.PNG")
+    png = plots.save(figure, tmp_path / "head.PNG")
     assert png.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
     monkeypatch.setattr(os, "replace", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
     with pytest.raises(CutawayError, match="can't write .*head.svg: No space left on device"):
         plots.save(figure, svg)
     assert svg.read_text(encoding="utf-8") == text
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["again.svg", "head.svg", "new"], "nothing is left over"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["again.svg", "head.PNG", "head.svg"], (
+        "nothing is left over"
+    )
 
 
 def test_a_label_is_never_a_formula_and_always_has_letters(tmp_path: Path) -> None:

@@ -87,9 +87,8 @@ def test_stopped_and_resumed_in_other_ways(tmp_path: Path, data: toy.Corpus, set
     toy.same_run(tmp_path / "out", tmp_path / "whole")
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_killed_three_times(tmp_path: Path, data: toy.Corpus, whole: Path, seed: int) -> None:
-    draw, out = random.Random(seed), tmp_path / "out"
+def test_killed_three_times(tmp_path: Path, data: toy.Corpus, whole: Path) -> None:
+    draw, out = random.Random(1), tmp_path / "out"
     command = commands.Command(toy.arguments(data, out, *KEPT), tmp_path / "log")
     for step in sorted(draw.sample(range(1, 10), 3)):
         assert command.wait_until(lambda step=step: newest_step(out) >= step), command.read(".err")
@@ -108,7 +107,7 @@ def newest_step(out: Path) -> int:
     return max((int(path.name[5:]) for path in (out / "training").glob("step-*")), default=0)
 
 
-@pytest.mark.parametrize("step", [1, 5, 6])
+@pytest.mark.parametrize("step", [1, 6])
 def test_killed_right_after_a_state(tmp_path: Path, data: toy.Corpus, whole: Path, step: int) -> None:
     out = tmp_path / "out"
     command = commands.Command(toy.arguments(data, out, *KEPT), tmp_path / "log")
