@@ -27,7 +27,7 @@ from bench.report import Table, machine_facts
 from cutaway.parts.cache import Cache
 from cutaway.parts.tap import Tap
 
-ROUNDS = 400
+ROUNDS = 800
 SENTENCE = "The animal didn't cross the street because it was too tired."
 
 
@@ -161,7 +161,7 @@ def main() -> None:
     rows = []
     with torch.inference_mode():
         for name, work in works().items():
-            rounds = ROUNDS if "124" not in name else 40
+            rounds = ROUNDS if "124" not in name else 120
             tapped, cut, ratio = compared(work, codes, rounds)
             rows.append([name, f"{1000 * tapped:.3f}", f"{1000 * cut:.3f}", f"{ratio:.3f}"])
     gc.enable()

@@ -183,6 +183,17 @@ def test_a_decoder_s_logits_can_be_read_too(loaded: Any) -> None:
         torch.testing.assert_close(engine_of(network, None).read(tokens), network(tokens), atol=ROUNDING, rtol=0)
 
 
+def test_torch_keeps_its_cores(loaded: Any) -> None:
+    """The library sets the threads of whoever loads a model to its own."""
+    _, network = loaded(next(case for case in CASES if case.name == "GPT-2: language model"))
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    engine_of(network, None)
+    n = torch.get_num_threads()
+    torch.set_num_threads(before)
+    assert n == 2
+
+
 def test_a_batch_gives_the_texts_of_one_by_one(loaded: Any) -> None:
     for name in ("MarianMT: translation", "GPT-2: language model"):
         case = next(case for case in CASES if case.name == name)

@@ -87,6 +87,13 @@ def test_every_writer_tells_its_search(name: str) -> None:
         assert found[ids].ended
 
 
+def test_no_text_is_written_by_chance() -> None:
+    model = small.model(WRITERS[0], usage=Usage(start=2, end=(3,)))
+    model.network.train()
+    with pytest.raises(InputError, match=r"training mode.*network\.eval\(\)"):
+        model.trace("The cat")
+
+
 def test_a_decoder_writes_on_if_asked() -> None:
     model = small.model("gpt2")
     plain = model.trace("The cat")

@@ -39,7 +39,7 @@ class Plan:
 
     def __init__(self, network: Network, generation: Generation, usage: Usage, decode: Decode | None = None) -> None:
         self.network, self.options, self.usage, self.decode = network, generation, usage, decode
-        _check_network(network)
+        check_network(network)
         _check_words(generation)
         stack = network.config.decoder
         assert stack is not None
@@ -223,7 +223,8 @@ class Plan:
         return [replace(asked, copy=copy) for copy in range(self.copies)]
 
 
-def _check_network(network: Network) -> None:
+def check_network(network: Network) -> None:
+    """It can write, and what it writes is no accident."""
     if not isinstance(network, Network):
         raise InputError(f"a search needs a network, not {named(network)}; give model.network")
     if not network.has_decoder:

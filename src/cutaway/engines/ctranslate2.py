@@ -66,8 +66,11 @@ class CTranslate2(Engine):
         workers = max(1, cores // threads) if workers is None else workers
 
         def load(folder: Path) -> Any:
-            make = getattr(library(), kind)
-            return make(str(folder), compute_type=compute, inter_threads=workers, intra_threads=threads)
+            make, n = getattr(library(), kind), torch.get_num_threads()
+            try:
+                return make(str(folder), compute_type=compute, inter_threads=workers, intra_threads=threads)
+            finally:
+                torch.set_num_threads(n)  # it sets the caller's too, and torch would go on with one core
 
         # Its ends are said with each call. A model that knows one gives nothing for a source of ends alone, unasked.
         start = Usage(start=self.usage.start)

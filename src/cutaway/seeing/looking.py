@@ -92,7 +92,7 @@ def prepare(
 
     def written() -> Search:
         prompt = Prompt((*encoding.ids, *(so_far or ())) if not network.has_encoder else tuple(encoding.ids))
-        return search(network, prompt, generation or usual(model), model.usage, check)
+        return search(model, prompt, generation or usual(model), check)
 
     if not network.has_encoder:
         found = None if generation is None else written()

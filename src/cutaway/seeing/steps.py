@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -9,12 +10,16 @@ from torch import Tensor
 from cutaway.decoding.beam import Beams
 from cutaway.decoding.candidates import Candidates, is_alive
 from cutaway.decoding.generation import Generation, Prompt, Written
-from cutaway.decoding.plan import Asked, Plan
+from cutaway.decoding.plan import Asked, Plan, check_network
 from cutaway.decoding.sample import Sampling
 from cutaway.decoding.top import Told
+from cutaway.engines.native import Native
 from cutaway.errors import InputError
 from cutaway.models.network import Network
 from cutaway.models.usage import Usage
+
+if TYPE_CHECKING:
+    from cutaway.model import Model
 
 ALTERNATIVES = 8
 
@@ -45,13 +50,15 @@ class Search:
     steps: tuple[tuple[Candidate, ...], ...] = ()
 
 
-def search(
-    network: Network, prompt: Prompt, generation: Generation, usage: Usage, check: Callable[[], None] = lambda: None
-) -> Search:
-    """What `write` gives for this prompt, and the way to it. `check` is called before each step and may raise."""
+def search(model: "Model", prompt: Prompt, generation: Generation, check: Callable[[], None] = lambda: None) -> Search:
+    """What the native engine writes for this prompt, and the way to it. `check` is called before each step and may
+    raise. Who listens to the model's network hears the engine's."""
+    check_network(model.network)
     if not generation.alternatives:
         generation = replace(generation, alternatives=ALTERNATIVES)
-    plan = Plan(network, replace(generation, scores=True), usage)
+    engine = model.engine("native")
+    assert isinstance(engine, Native)
+    plan = Plan(engine.network, replace(generation, scores=True), model.usage)
     asked = [plan.ask(0, prompt)]
     texts = Sampling(plan, asked) if plan.beams == 1 else _SeenBeams(plan, asked)
     while not (found := texts.take_finished()):
@@ -79,13 +86,11 @@ class _SeenBeams(Beams):
             self._next = []
         ends, _ = self._ends(found)
         chosen = super()._advance(group, found, told)
-        scores, parents, tokens = (part[0].tolist() for part in found.parts)
-        beams = list(zip(chosen.parents[0].tolist(), chosen.tokens[0].tolist(), strict=True))
+        looked_at = [part[0].tolist() for part in (*found.parts, ends)]
         logprobs = told.logprobs(found.parents[0], found.tokens[0]).tolist()
+        beams = list(zip(chosen.parents[0].tolist(), chosen.tokens[0].tolist(), strict=True))
         numbers: dict[tuple[int, int], int] = {}
-        for score, parent, token, logprob, ended in zip(
-            scores, parents, tokens, logprobs, ends[0].tolist(), strict=True
-        ):
+        for score, parent, token, ended, logprob in zip(*looked_at, logprobs, strict=True):
             if not is_alive(score):
                 continue
             kept = not ended and (parent, token) in beams

@@ -172,7 +172,7 @@ class Studio:
             beams=asked.beams, n_best=asked.beams, max_new_tokens=self._room(asked.max_new_tokens, asked.prefix),
             length_penalty=asked.length_penalty, prefix=tuple(asked.prefix),
         )  # fmt: skip
-        found = search(model.network, self._prompt(model, asked.text), options, model.usage, check)
+        found = search(model, self._prompt(model, asked.text), options, check)
         spelled, tokenizer = self._spelling(model), model.tokenizer
         assert tokenizer is not None
         return {
