@@ -88,7 +88,7 @@ def test_every_writer_tells_its_search(name: str) -> None:
 
 
 def test_no_text_is_written_by_chance() -> None:
-    model = small.model(WRITERS[0], usage=Usage(start=2, end=(3,)))
+    model = small.model("transformer-tiny", usage=Usage(start=2, end=(3,)))
     model.network.train()
     with pytest.raises(InputError, match=r"training mode.*network\.eval\(\)"):
         model.trace("The cat")
