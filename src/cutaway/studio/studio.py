@@ -14,7 +14,6 @@ import torch
 
 from cutaway.decoding.generation import Generation, Prompt
 from cutaway.decoding.sample import warped
-from cutaway.decoding.search import stream
 from cutaway.errors import InputError
 from cutaway.parts.tap import listening
 from cutaway.seeing import html, notes, quiz
@@ -203,7 +202,7 @@ class Studio:
         spelled, tokenizer = self._spelling(model), model.tokenizer
         assert tokenizer is not None
         prompt, ids = self._prompt(model, asked.text), list(asked.prefix)
-        written = stream(model.network, prompt, options, model.usage, tokenizer.decode)
+        written = model.engine("native").stream(prompt, options, tokenizer.decode)
         for token in islice(written, len(ids), None):  # it begins with the prefix, which the client knows
             check()
             ids.append(token.id)
