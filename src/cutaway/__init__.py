@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from cutaway.decoding.generation import Generation as Generation
     from cutaway.loading import load as load
     from cutaway.model import Model as Model
     from cutaway.models.build import build as build
@@ -19,6 +20,7 @@ __version__ = "0.1.0"
 # Loaded on first use, so that `import cutaway` and `cutaway --help` do not wait for torch.
 _PUBLIC = {
     "build": "cutaway.models.build",
+    "Generation": "cutaway.decoding.generation",
     "listening": "cutaway.parts.tap",
     "load": "cutaway.loading",
     "Model": "cutaway.model",

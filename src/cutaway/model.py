@@ -141,7 +141,10 @@ class Model:
         """
         from cutaway.engines.choose import choose
 
-        weights = tuple((weight.data_ptr(), weight._version) for weight in self.network.parameters())
+        weights = tuple(
+            (weight.data_ptr(), 0 if weight.is_inference() else weight._version)  # those of inference mode have none
+            for weight in self.network.parameters()
+        )
         key = (name, precision)
         if key not in self.engines or self.engines[key].weights != weights:
             kept = self.folder if all(version == 0 for _, version in weights) else None

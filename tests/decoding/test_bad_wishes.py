@@ -65,6 +65,7 @@ def script() -> Scripted:
         ({"temperature": 0.0}, "Generation.temperature=0.0 must be above 0"),
         ({"top_p": 1.5}, "Generation.top_p=1.5 must be above 0 and at most 1"),
         ({"beams": 0}, "Generation.beams=0 must be at least 1"),
+        ({"length_penalty": 500.0}, "Generation.length_penalty=500.0 must be from -10 to 10"),
         ({"length_penalty": float("nan")}, "Generation.length_penalty=nan must be a finite number"),
         ({"stop": "x"}, r"Generation.stop is 'x' \(str\); expected tuple"),
         ({"stop": (5,)}, r"stop holds 5 \(int\), which is no text"),

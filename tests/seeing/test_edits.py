@@ -473,6 +473,15 @@ def test_a_patch_between_texts_that_are_written() -> None:
     assert torch.equal(short.changed["decoder.blocks.1.output"], other["decoder.blocks.1.output"][:, :4])
 
 
+def test_what_is_no_number_is_no_agreement() -> None:
+    made, too_much = model("transformer-tiny"), {"*.weights": 1e38}
+    found = run(made, "The cat sat.", too_much, "Le chat est assis")
+    assert all(math.isnan(each.divergence) for each in found.differences)
+    for beams in (1, 2):
+        with pytest.raises(InputError, match="can't write"):
+            run(made, "The cat sat.", too_much, generation=Generation(beams=beams, max_new_tokens=4))
+
+
 def test_a_target_that_is_given_is_read_not_written() -> None:
     made = model("transformer-tiny")
     found = run(made, "The cat sat.", ["scaling"], "Le chat est assis")

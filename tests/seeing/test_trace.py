@@ -1,11 +1,15 @@
 """A model's trace: what it read and wrote, the words on its axes, how it searched; and the same again from disk."""
 
+import copy
 import json
+import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from torch import Tensor
 
 import cutaway
 from cutaway.decoding.generation import Generation, Prompt
@@ -87,11 +91,78 @@ def test_every_writer_tells_its_search(name: str) -> None:
         assert found[ids].ended
 
 
-def test_no_text_is_written_by_chance() -> None:
+@pytest.mark.parametrize("target", [None, "A mat"])
+def test_nothing_is_traced_by_chance(target: str | None) -> None:
     model = small.model("transformer-tiny", usage=Usage(start=2, end=(3,)))
     model.network.train()
     with pytest.raises(InputError, match=r"training mode.*network\.eval\(\)"):
-        model.trace("The cat")
+        model.trace("The cat", target)
+
+
+FIVE = Generation(max_new_tokens=5)
+
+
+def greedy(trace: Trace) -> None:
+    """What was written is what the network that is shown finds likeliest."""
+    assert trace.search is not None
+    assert trace.output is not None
+    ids = trace.search.written[0].ids
+    assert trace.output[0].argmax(-1).tolist()[-len(ids) - 1 : -1] == list(ids)
+
+
+@pytest.mark.parametrize("name", ["t5-small", "llama-3.2-1b"])
+def test_the_network_that_writes_is_the_one_that_is_shown(name: str) -> None:
+    model = small.model(name, usage=Usage(start=2, pad=0))
+    greedy(before := model.trace("The cat", generation=FIVE))
+    for weight in model.network.parameters():
+        weight.data.neg_()  # torch does not count this as a change
+    greedy(model.trace("The cat", generation=FIVE))
+    for weight in model.network.parameters():
+        weight.data.neg_()
+    hook = model.network.decoder.blocks[0].register_forward_hook(lambda block, given, output: -output)
+    greedy(after := model.trace("The cat", generation=FIVE))
+    assert before.search is not None
+    assert after.search is not None
+    assert after.search.written[0].ids != before.search.written[0].ids
+    hook.remove()
+    model.network.bfloat16()
+    greedy(model.trace("The cat", generation=FIVE))
+    for weight in model.network.parameters():
+        weight.data.neg_()
+    greedy(model.trace("The cat", generation=FIVE))
+
+
+def test_a_listener_may_give_a_view() -> None:
+    """Kernels read memory, where the numbers of a view do not stand side by side."""
+    model = small.model("llama-3.2-1b", usage=Usage(start=2, pad=0))
+
+    def spread(value: Tensor, _: str) -> Tensor:
+        return value.mean(-1, keepdim=True).expand_as(value)
+
+    def whole(value: Tensor, name: str) -> Tensor:
+        return spread(value, name).contiguous()
+
+    texts = [model.run("The cat", {"*.queries": each}, generation=FIVE).after.text for each in (spread, whole)]
+    assert texts[0] == texts[1]
+
+
+@pytest.mark.parametrize("name", ["t5-small", "llama-3.2-1b"])
+def test_other_numbers_around_do_not_matter(name: str) -> None:
+    """A default dtype, autocast and inference mode are the caller's, and the kernels take float32."""
+    model = small.model(name, usage=Usage(start=2, pad=0))
+    written = model.trace("The cat", generation=FIVE).search
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert model.trace("The cat", generation=FIVE).search == written
+    finally:
+        torch.set_default_dtype(torch.float32)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        rounded = model.trace("The cat", generation=FIVE).search
+    assert rounded is not None
+    assert not any(math.isnan(token.logprob) for token in rounded.written[0].tokens)
+    with torch.inference_mode():
+        model = copy.deepcopy(model)
+    assert model.trace("The cat", generation=FIVE).search == written
 
 
 def test_a_decoder_writes_on_if_asked() -> None:
@@ -186,6 +257,14 @@ def test_save_and_load_are_exact(translator: Model, tmp_path: Path) -> None:
     assert again.run.config == translator.config
     assert torch.equal(again.run.inputs["target"], trace.run.inputs["target"])
     assert sorted(path.name for path in (tmp_path / "trace").iterdir()) == ["trace.json", "trace.safetensors"]
+
+
+def test_infinite_scores_are_saved_too(tmp_path: Path) -> None:
+    trace = small.model("gpt2").trace("The cat", generation=FIVE)
+    assert trace.search is not None
+    text = replace(trace.search.written[0], score=-math.inf)
+    trace.search = replace(trace.search, written=(text,))
+    assert Trace.load(trace.save(tmp_path)).search == trace.search
 
 
 def test_recurrent_values_are_saved_side_by_side(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from cutaway.checks import Count, Positive, Rule, Size, check_fields
 from cutaway.errors import ConfigError, unknown
 
 Share = Annotated[float, Rule("above 0 and at most 1", lambda number: 0 < number <= 1)]
+Exponent = Annotated[float, Rule("from -10 to 10", lambda number: -10 <= number <= 10)]
 Penalty = Annotated[float, Rule("above 0", lambda number: number > 0)]
 
 
@@ -20,7 +21,7 @@ class Generation:
     # beam search
     beams: Size | None = None
     n_best: Size = 1  # how many texts to give, best first; fewer, if no more are possible
-    length_penalty: float = 1.0  # score = sum of log-probabilities / length ** length_penalty
+    length_penalty: Exponent = 1.0  # score = sum of log-probabilities / length ** length_penalty
     early_stopping: bool = False  # stop at `beams` finished texts; otherwise while a better one is possible
     beam_groups: Size = 1  # groups that are kept apart by `diversity`
     diversity: float = 0.0

@@ -39,7 +39,7 @@ class Plan:
 
     def __init__(self, network: Network, generation: Generation, usage: Usage, decode: Decode | None = None) -> None:
         self.network, self.options, self.usage, self.decode = network, generation, usage, decode
-        check_network(network)
+        _check_network(network)
         _check_words(generation)
         stack = network.config.decoder
         assert stack is not None
@@ -223,16 +223,19 @@ class Plan:
         return [replace(asked, copy=copy) for copy in range(self.copies)]
 
 
-def check_network(network: Network) -> None:
-    """It can write, and what it writes is no accident."""
+def check_still(network: Network) -> None:
+    if network.training:
+        raise InputError("the network is in training mode, where dropout is random; call network.eval() first")
+
+
+def _check_network(network: Network) -> None:
     if not isinstance(network, Network):
         raise InputError(f"a search needs a network, not {named(network)}; give model.network")
     if not network.has_decoder:
         raise InputError("this model has no decoder, so it can't write; T5, MarianMT, GPT-2 and Llama can")
     if not isinstance(network.config.head, LanguageModel):
         raise InputError("this model has no language-model head, so it can't write; load it with the head it was saved")
-    if network.training:
-        raise InputError("the network is in training mode, where dropout is random; call network.eval() first")
+    check_still(network)
 
 
 def _check_words(generation: Generation) -> None:

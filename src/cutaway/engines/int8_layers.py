@@ -63,8 +63,8 @@ class Int8Linear(nn.Module):
         *shape, D = x.shape
         if self.kernels is None:
             return self._by_torch(x.reshape(-1, D)).view(*shape, -1)
-        x, N = x.contiguous(), x.numel() // D
-        y, room = torch.empty(*shape, self.out_features), torch.empty(N * self.room, dtype=torch.uint8)
+        x, N = x.float().contiguous(), x.numel() // D
+        y, room = x.new_empty(*shape, self.out_features), x.new_empty(N * self.room, dtype=torch.uint8)
         self.kernels.linear(self.address, x.data_ptr(), N, y.data_ptr(), room.data_ptr())
         return y
 

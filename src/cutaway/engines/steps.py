@@ -48,15 +48,19 @@ def attend(
     holders: Tensor | None = None,
 ) -> Tensor:
     """softmax(q kᵀ · scale + bias) v"""
+    if q_BHTK.dtype != torch.float32:  # within autocast
+        bias = bias if bias.dense is None else Bias(bias.dense.float())
+        y = attend(kernels, q_BHTK.float(), k_BGSK.float(), v_BGSK.float(), bias, scale, serves, holders)
+        return y.to(q_BHTK.dtype)
     (B, H, T, K), (G, S) = q_BHTK.shape, k_BGSK.shape[1:3]
     if holders is not None and T > 1:
         k_BGSK, v_BGSK, holders = gathered(k_BGSK, holders), gathered(v_BGSK, holders), None
     if serves == 1 and T > 1 and (K > WIDEST or S > LONGEST):
         return fused(q_BHTK, k_BGSK, v_BGSK, bias, scale)
     dense = None if bias.dense is None else bias.dense.expand(B // serves, H, T, S)
-    if dense is not None and dense.stride(3) != 1:
-        dense = dense.contiguous()
-    y_BTHK = torch.empty(B, T, H, K)
+    dense = None if dense is None else _dense(dense)
+    q_BHTK, k_BGSK, v_BGSK = _dense(q_BHTK), _dense(k_BGSK), _dense(v_BGSK)
+    y_BTHK = q_BHTK.new_empty(B, T, H, K)
     kernels.attend(
         axes(q_BHTK), axes(k_BGSK), axes(v_BGSK), None if dense is None else axes(dense),
         None if holders is None else holders.data_ptr(), y_BTHK.data_ptr(), Sizes(B, H, G, T, S, K, serves), scale,
@@ -64,10 +68,17 @@ def attend(
     return y_BTHK.transpose(1, 2)
 
 
+def _dense(x: Tensor) -> Tensor:
+    """With its last axis side by side, as the kernels read it; a listener may have put any view there."""
+    return x if x.stride(-1) == 1 else x.contiguous()
+
+
 def rms_norm(kernels: Kernels, norm: RMSNorm, x: Tensor) -> Tensor:
     """γ · x / √(mean(x²) + ε)"""
+    if x.dtype != torch.float32:
+        return rms_norm(kernels, norm, x.float()).to(x.dtype)
     x, n = x.contiguous(), x.shape[-1]
-    y = torch.empty(x.shape)
+    y = torch.empty_like(x)
     kernels.norm(Norm(norm.weight.data_ptr(), None, norm.epsilon), x.data_ptr(), x.numel() // n, n, y.data_ptr())
     return y
 
@@ -84,8 +95,11 @@ class QuickRotation(Rotation):
         object.__setattr__(self, "kernels", kernels)  # Rotation is frozen
 
     def turn(self, x_BHTK: Tensor) -> Tensor:
+        if x_BHTK.dtype != torch.float32:
+            return self.turn(x_BHTK.float()).to(x_BHTK.dtype)
+        x_BHTK = _dense(x_BHTK)
         B, H, T, K = x_BHTK.shape
-        y_BTHK = torch.empty(B, T, H, K)
+        y_BTHK = x_BHTK.new_empty(B, T, H, K)
         self.kernels.turn(self.record(), axes(x_BHTK), axes(y_BTHK.transpose(1, 2)), Sizes(B, H, H, T, T, K, 1))  # type: ignore[attr-defined]
         return y_BTHK.transpose(1, 2)
 

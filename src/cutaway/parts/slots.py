@@ -50,7 +50,7 @@ class KeyValues:
             or length > self.keys.shape[2]
             or not torch.is_inference_mode_enabled()
         ):
-            like = torch.empty(n_rows, n_groups, 0, width)
+            like = torch.empty(n_rows, n_groups, 0, width, dtype=torch.float32)
             self.keys, self.values = (self._with_room(buffer, like, length) for buffer in (self.keys, self.values))
         return self.keys, self.values
 

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from cutaway.checks import named
 from cutaway.decoding.generation import Generation, Prompt
+from cutaway.decoding.plan import check_still
 from cutaway.errors import InputError
 from cutaway.models.config import StackConfig
 from cutaway.parts.tap import Listener
@@ -70,6 +71,7 @@ def prepare(
     writing, and may raise.
     """
     config, network = model.config, model.network
+    check_still(network)
     if generation is not None and not isinstance(generation, Generation):
         raise InputError(f"generation is {named(generation)}; give a cutaway.Generation, or leave it out")
     if isinstance(config.encoder, StackConfig) and config.encoder.patches is not None:

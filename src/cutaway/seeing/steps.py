@@ -1,5 +1,6 @@
 """How a model came to what it wrote: the likeliest words at each step, and beam search as the tree that it is."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -10,7 +11,7 @@ from torch import Tensor
 from cutaway.decoding.beam import Beams
 from cutaway.decoding.candidates import Candidates, is_alive
 from cutaway.decoding.generation import Generation, Prompt, Written
-from cutaway.decoding.plan import Asked, Plan, check_network
+from cutaway.decoding.plan import Asked, Plan
 from cutaway.decoding.sample import Sampling
 from cutaway.decoding.top import Told
 from cutaway.engines.native import Native
@@ -52,22 +53,32 @@ class Search:
 
 def search(model: "Model", prompt: Prompt, generation: Generation, check: Callable[[], None] = lambda: None) -> Search:
     """What the native engine writes for this prompt, and the way to it. `check` is called before each step and may
-    raise. Who listens to the model's network hears the engine's."""
-    check_network(model.network)
+    raise."""
     if not generation.alternatives:
         generation = replace(generation, alternatives=ALTERNATIVES)
-    engine = model.engine("native")
-    assert isinstance(engine, Native)
-    plan = Plan(engine.network, replace(generation, scores=True), model.usage)
+    decode = None if model.tokenizer is None else model.tokenizer.decode
+    plan = Plan(_quickest(model), replace(generation, scores=True), model.usage, decode)
     asked = [plan.ask(0, prompt)]
     texts = Sampling(plan, asked) if plan.beams == 1 else _SeenBeams(plan, asked)
     while not (found := texts.take_finished()):
         check()
         texts.step()
     [(_, written)] = found
-    if not written:
+    if not written or math.isnan(written[0].score):
         raise InputError("it can't write: what it computes has become infinite or no number at all; change less of it")
     return Search(tuple(written), tuple(texts.steps) if isinstance(texts, _SeenBeams) else ())
+
+
+def _quickest(model: "Model") -> Network:
+    """The native engine's network, whose weights and taps are the model's own: what is changed or heard in one is in
+    both. The model's itself, where that is not so."""
+    network = model.network
+    hooked = any(module._forward_hooks or module._forward_pre_hooks for module in network.modules())
+    if network.training or hooked or any(weight.dtype != torch.float32 for weight in network.parameters()):
+        return network
+    engine = model.engine("native")
+    assert isinstance(engine, Native)
+    return engine.network
 
 
 class _SeenBeams(Beams):

@@ -16,6 +16,7 @@ from cutaway.errors import CheckpointError
 from cutaway.files import read_json
 from cutaway.models.config import config_from_json
 from cutaway.seeing.steps import Candidate, Search
+from cutaway.seeing.told import plain
 from cutaway.seeing.trace import Facts, Run, Trace
 from cutaway.seeing.words import Words
 
@@ -38,14 +39,16 @@ def write(trace: Trace, folder: Path) -> Path:
         "format": FORMAT,
         "config": None if trace.run.config is None else trace.run.config.to_json(),
         "words": vars(trace.words) | {"vocabulary": list(trace.words.vocabulary)},
-        "search": None if trace.search is None else asdict(trace.search),
+        "search": None if trace.search is None else plain(asdict(trace.search)),
         "values": {name: asdict(trace.facts(name)) for name in trace},
     }
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".trace.", dir=folder) as aside:
             save_file({name: value.clone() for name, value in tensors.items()}, Path(aside) / VALUES)
-            (Path(aside) / KNOWN).write_text(json.dumps(known, ensure_ascii=False) + "\n", encoding="utf-8")
+            (Path(aside) / KNOWN).write_text(
+                json.dumps(known, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8"
+            )
             for name in (VALUES, KNOWN):
                 os.replace(Path(aside) / name, folder / name)
     except (OSError, SafetensorError) as error:
@@ -83,9 +86,14 @@ def _tuple(value: Any) -> Any:
 
 
 def _search(data: dict[str, Any]) -> Search:
-    written = tuple(
-        Written(**{**text, "tokens": tuple(Token(**{**token, "alternatives": _tuple(token["alternatives"])})
-                                           for token in text["tokens"])})
-        for text in data["written"]
-    )  # fmt: skip
-    return Search(written, tuple(tuple(Candidate(**each) for each in step) for step in data["steps"]))
+    written = tuple(Written(**_real(text) | {"tokens": tuple(map(_token, text["tokens"]))}) for text in data["written"])
+    return Search(written, tuple(tuple(Candidate(**_real(each)) for each in step) for step in data["steps"]))
+
+
+def _token(data: dict[str, Any]) -> Token:
+    return Token(**_real(data) | {"alternatives": tuple((i, float(p)) for i, p in data["alternatives"])})
+
+
+def _real(data: dict[str, Any]) -> dict[str, Any]:
+    """JSON has no infinities: they are written as text."""
+    return data | {name: float(data[name]) for name in ("logprob", "score") if name in data}
