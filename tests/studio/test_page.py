@@ -204,6 +204,30 @@ def test_an_encoder_reads_a_second_text(visit: Visit) -> None:
     assert read.count("[SEP]") == 2
     page.reload()
     expect(page.get_by_label("A second text")).to_have_value("the dog")
+    page.get_by_label("A second text").fill("")
+    page.get_by_label("A second text").press("Enter")
+    expect(page.get_by_label("Source tokens")).not_to_contain_text("dog")
+    page.reload()
+    expect(page.get_by_label("A second text")).to_have_value("")
+
+
+def test_an_emptied_text_is_no_text(visit: Visit) -> None:
+    """Not the example, which stands there for who has typed nothing yet."""
+    page = visit.go("run", model="en-fr")
+    page.locator("main[data-trace]").wait_for()
+    page.locator("textarea").fill("")
+    page.locator("textarea").press("Enter")
+    expect(page.locator("[data-part]")).to_have_count(0)
+    expect(page.locator("textarea")).to_have_value("")
+
+
+def test_what_the_studio_forgot_is_run_again(visit: Visit) -> None:
+    page = visit.go("run", model="en-fr", text=SHORT)
+    page.locator("main[data-trace]").wait_for()
+    gone = page.locator("main").get_attribute("data-trace")
+    visit.served.studio.traces._kept.clear()
+    page.get_by_role("button", name="Run").click()
+    page.locator(f'main[data-trace]:not([data-trace="{gone}"])').wait_for()
 
 
 def test_a_word_of_the_vocabulary_is_called_by_its_name(visit: Visit) -> None:
@@ -226,6 +250,8 @@ def test_a_model_that_is_not_here_is_a_sentence(visit: Visit) -> None:
     expect(page.get_by_role("alert")).to_have_text(f"There is no model “nope” here; this is {first}.")
     page.get_by_label("Model").select_option("gpt2")
     expect(page.get_by_role("alert")).to_have_count(0)
+    visit.go("run", model="vit", image="nope")
+    expect(page.get_by_role("alert")).to_contain_text("choose it again")
 
 
 def test_export(visit: Visit, tmp_path: Path) -> None:
@@ -345,6 +371,10 @@ def test_words_come_one_at_a_time(name: str, visit: Visit, picture: bytes) -> No
     again = visit.served.client.post("/api/next", json=body | {"prefix": [chosen["id"]]}).json()["plain"][0]
     best = page.locator(f".choices [data-id='{again['id']}']")
     expect(best).to_have_attribute("data-p", re.compile(re.escape(f"{again['p']:.6f}"[:5])))
+    page.get_by_role("button", name="Take the likeliest").click()
+    words = page.locator("[aria-labelledby=so-far] [data-id]")
+    expect(words).to_have_count(2)
+    assert int(words.last.get_attribute("data-id")) not in visit.served.studio.models[name].usage.never
 
 
 def test_sliders_act_at_once(visit: Visit) -> None:
@@ -400,7 +430,7 @@ def test_change_puts_two_runs_side_by_side(visit: Visit) -> None:
     expect(page.locator("li[data-edit]")).to_have_count(0)
 
 
-def test_change_zeroes_a_head_and_sets_a_weight(visit: Visit) -> None:
+def test_change_zeroes_a_head_and_sets_a_weight(visit: Visit, browser: Browser, tmp_path: Path) -> None:
     edits = [
         {"kind": "zero", "value": "decoder.blocks.2.cross_attention.heads", "head": 4},
         {"kind": "set", "value": "decoder.blocks.1.cross_attention.weights", "at": [0, 0, 1, 2], "to": 0.9,
@@ -413,6 +443,13 @@ def test_change_zeroes_a_head_and_sets_a_weight(visit: Visit) -> None:
     weights = visit.value("decoder.blocks.1.cross_attention.weights", 0, 0, 1)
     assert weights[2] == pytest.approx(0.9)
     assert weights.sum() == pytest.approx(1.0, abs=1e-5)
+    (tmp_path / "changed.html").write_bytes(exported(page, "HTML"))
+    page = browser.new_context(offline=True).new_page()
+    place = "cell=decoder.blocks.1.cross_attention.weights@0,0,1,2"
+    page.goto(f"{(tmp_path / 'changed.html').as_uri()}#/run?open=decoder.blocks.1&{place}")
+    expect(page.locator("main")).to_contain_text("Head 4 is zero: decoder block 2, cross-attention.")
+    expect(page.locator(".sum .check")).to_have_text(re.compile("An edit put 0.9000000 in the place of this sum"))
+    page.context.close()
 
 
 @pytest.mark.parametrize("name", ["bert", "gpt2", "vit", "bahdanau"])

@@ -180,7 +180,7 @@ def _around(model: "Model | Network", words: Words) -> tuple[Sequence[str], Sequ
     if isinstance(head, Classifier):
         return ("class",), words.classes, None
     if isinstance(head, AnswerSpan):
-        return ("begins at", "ends at"), tokens, None
+        return ("begins at", "ends at"), [f"{token} ({place})" for place, token in enumerate(tokens)], None
     return tokens, words.vocabulary, "target" if words.target else "source"
 
 
@@ -220,9 +220,11 @@ def _differences(model: "Model", original: Trace, changed: Trace, said: Sequence
     n = _alike(original.run.inputs, changed.run.inputs) if model.network.has_decoder else len(before)
     found = []
     for i, (p, q) in enumerate(zip(before[:n].double(), after[:n].double(), strict=True)):
-        divergence = float((p * (p / q).log()).nan_to_num(0.0, posinf=torch.inf).sum())  # 0 · log 0 = 0
+        divergence = float(torch.where(p == 0, 0.0, p * (p / q).log()).sum())  # 0 · log 0 = 0
         best = said[i].top[0]
-        found.append(Difference(i, said[i].label, max(0.0, divergence), best.text, best.p, float(q[best.id])))
+        found.append(
+            Difference(i, said[i].label, 0.0 if divergence < 0 else divergence, best.text, best.p, float(q[best.id]))
+        )
     return tuple(found)
 
 

@@ -56,6 +56,7 @@ def told(model: "Model", trace: Trace, number: str = "", text: str | None = None
         "tokens": sides,
         "image": picture(model, given["tokens"][0], words.patches) if words.patches is not None else None,
         "written": written,
+        "cut": trace.search is not None and trace.search.written[0].ended == "length",
         "places": plain([asdict(place) for place in places(model, trace.output[0], words, TOP)]),
         "values": [{"name": name, "shape": list(trace[name].shape), **asdict(trace.facts(name))} for name in trace],
     }

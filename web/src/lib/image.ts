@@ -18,6 +18,10 @@ export function remember(base64: string): string {
 
 const held = new Map<string, string>()
 
+export function remembers(name: string): boolean {
+  return held.has(name) || stored(name) !== null
+}
+
 /** The image of that name, or the example. */
 export function recall(name: string): string {
   return held.get(name) ?? stored(name) ?? example()

@@ -2,7 +2,7 @@
 
 import { file, Latest, sentence, source } from './api'
 import { here } from './here.svelte'
-import { recall } from './image'
+import { recall, remembers } from './image'
 import type { ModelInfo, RunRequest, TraceInfo, ValueInfo } from './types'
 
 class Session {
@@ -19,17 +19,23 @@ class Session {
   )
   task = $derived(this.#task())
   /** What is typed, without the task's prefix. */
-  text = $derived(here.query['text'] ?? this.model?.example ?? '')
+  text = $derived(typed('text', this.model?.example))
   /** What an encoder reads after it: the text in which a question is answered. */
-  pair = $derived(here.query['pair'] ?? this.model?.example_pair ?? '')
+  pair = $derived(typed('pair', this.model?.example_pair))
   target = $derived(here.query['target'] ?? '')
   /** What the model is given. */
   given = $derived((this.model?.prefixes[this.task] ?? '') + this.text)
+
+  /** The image that the address asks for is not known to this tab. */
+  lost = $derived(this.model?.reads === 'image' && !!here.query['image'] && !remembers(here.query['image']))
 
   /** The run is of the model and the text that are chosen, not of those before. */
   fresh = $derived(
     !!this.model && this.trace?.model === this.model.name && (this.model.reads === 'image' || this.trace.text === this.given),
   )
+
+  /** The run was changed by hand: a page on disk may hold one. */
+  edited = $derived((this.trace?.edits.length ?? 0) > 0)
 
   #byName = $derived(new Map(this.trace?.values.map((value) => [value.name, value])))
   #latest = new Latest()
@@ -65,10 +71,18 @@ class Session {
     return { model: name, text: this.given, ...target, ...pair }
   }
 
-  /** Runs it, unless that is what was run last. */
-  async look(request: RunRequest | null): Promise<void> {
+  /** Runs it, unless that is what was run last and nobody asks for it `again`. */
+  async look(request: RunRequest | null, { again = false } = {}): Promise<void> {
+    if (!source.live) return
+    if (request === null) {
+      this.#latest.stop()
+      this.#seen = ''
+      this.trace = null
+      this.busy = false
+      return
+    }
     const key = JSON.stringify(request)
-    if (!source.live || request === null || key === this.#seen) return
+    if (key === this.#seen && !again) return
     this.#seen = key
     this.busy = true
     const signal = this.#latest.signal()
@@ -82,6 +96,12 @@ class Session {
     }
     this.busy = false
   }
+}
+
+/** What stands in a field: of the address, where one blank is a field that was emptied, or else the example. */
+function typed(name: string, example = ''): string {
+  const said = here.query[name] ?? example
+  return said.trim() === '' ? '' : said
 }
 
 export const session = new Session()

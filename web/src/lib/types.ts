@@ -109,6 +109,8 @@ export interface TraceInfo {
   tokens: { source: Tok[]; target: Tok[] }
   image: { rows: number; columns: number; pixels: string } | null
   written: string | null
+  /** It had no room to end what it wrote. */
+  cut: boolean
   places: Place[]
   /** In the order in which they were computed. */
   values: ValueInfo[]

@@ -7,7 +7,7 @@ import { column, matrixPicture, svg, textPicture, words, type Picture } from '..
 import { source } from '../../lib/api'
 import { face } from '../../lib/grid'
 import { along, shown } from '../../lib/tokens'
-import type { TraceInfo } from '../../lib/types'
+import type { Place, TraceInfo } from '../../lib/types'
 import { bar, fixed } from '../../lib/write'
 import type { Pair } from './align'
 import { likeliest, probabilities, type Both } from './compare'
@@ -34,20 +34,21 @@ function table({ original, changed, pairs }: Compared): Table {
   const rows = pairs.map(({ a, b }) => {
     const [was, now] = [a === null ? undefined : original.places[a], b === null ? undefined : changed?.places[b]]
     const said = (place: typeof was): (string | number)[] => (place?.top[0] ? [shown(place.top[0].text), place.top[0].p] : ['', ''])
-    return [shown((was ?? now)?.label ?? ''), ...said(was), ...said(now)]
+    return [shown(was?.label ?? ''), ...said(was), shown(now?.label ?? ''), ...said(now)]
   })
-  return { title: 'What is said at each place, before and after', columns: ['place', 'original', 'p original', 'changed', 'p changed'], rows }
+  const columns = ['original place', 'original', 'p original', 'changed place', 'changed', 'p changed']
+  return { title: 'What is said at each place, before and after', columns, rows }
 }
 
 async function drawn(compared: Compared): Promise<string> {
   const { original, changed, sentences, before, after, pairs, chosen, theme } = compared
   const parts: Picture[] = sentences.map((sentence) => textPicture(sentence, theme, 12))
-  parts.push(textPicture(`original: ${before}`, theme))
+  if (before) parts.push(textPicture(`original: ${before}`, theme))
   if (after !== null) parts.push(textPicture(`changed: ${after}`, theme))
   const pair = pairs[Math.min(chosen, pairs.length - 1)]
   if (pair) {
     const [was, now] = [pair.a === null ? null : original.places[pair.a]!, pair.b === null || !changed ? null : changed.places[pair.b]!]
-    parts.push(bars(likeliest(was, now, 8, await exact(compared, pair)), `after “${shown((was ?? now)?.label ?? '')}”`, theme))
+    parts.push(bars(likeliest(was, now, 8, await exact(compared, pair)), placed(was ?? now), theme))
   }
   for (const [trace, label] of [[original, 'original'], [changed, 'changed']] as const) {
     const name = `${compared.attention}.weights`
@@ -66,6 +67,12 @@ async function drawn(compared: Compared): Promise<string> {
     )
   }
   return svg(column(parts), theme)
+}
+
+/** An encoder says what stands at a place, a decoder what comes after it; a class has no place. */
+function placed(place: Place | null): string {
+  const label = shown(place?.label ?? '')
+  return place?.side ? `${place.side === 'source' ? 'at' : 'after'} “${label}”` : label
 }
 
 /** The probability of every word at a place, as the page shows it. */
