@@ -217,6 +217,7 @@ def test_an_emptied_text_is_no_text(visit: Visit) -> None:
     page.locator("main[data-trace]").wait_for()
     page.locator("textarea").fill("")
     page.locator("textarea").press("Enter")
+    expect(page.locator("main")).to_contain_text("Type a text for en-fr to read.")
     expect(page.locator("[data-part]")).to_have_count(0)
     expect(page.locator("textarea")).to_have_value("")
 

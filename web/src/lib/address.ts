@@ -6,7 +6,8 @@ export interface Address {
 }
 
 export function parse(hash: string): Address {
-  const [path = '', query = ''] = hash.replace(/^#?\/?/, '').split('?', 2)
+  const [path = '', ...rest] = hash.replace(/^#?\/?/, '').split('?')
+  const query = rest.join('?') // a text that was typed into the address may ask something
   return { view: path || 'run', query: Object.fromEntries(new URLSearchParams(query)) }
 }
 

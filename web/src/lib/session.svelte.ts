@@ -26,6 +26,8 @@ class Session {
   /** What the model is given. */
   given = $derived((this.model?.prefixes[this.task] ?? '') + this.text)
 
+  /** There is nothing to read: somebody emptied the field. */
+  empty = $derived(source.live && this.model?.reads === 'text' && this.given.trim() === '')
   /** The image that the address asks for is not known to this tab. */
   lost = $derived(this.model?.reads === 'image' && !!here.query['image'] && !remembers(here.query['image']))
 
@@ -65,7 +67,7 @@ class Session {
     if (!this.model) return null
     const { name, reads, family } = this.model
     if (reads === 'image') return { model: name, image: recall(here.query['image'] ?? '') }
-    if (this.given.trim() === '') return null
+    if (this.empty) return null
     const target = family === 'encoder-decoder' && this.target ? { target: this.target } : {}
     const pair = family === 'encoder-only' && this.pair ? { pair: this.pair } : {}
     return { model: name, text: this.given, ...target, ...pair }
