@@ -34,7 +34,8 @@ function table({ original, changed, pairs }: Compared): Table {
   const rows = pairs.map(({ a, b }) => {
     const [was, now] = [a === null ? undefined : original.places[a], b === null ? undefined : changed?.places[b]]
     const said = (place: typeof was): (string | number)[] => (place?.top[0] ? [shown(place.top[0].text), place.top[0].p] : ['', ''])
-    return [shown(was?.label ?? ''), ...said(was), shown(now?.label ?? ''), ...said(now)]
+    const at = (place: typeof was): string => (place ? shown(place.label) : '')
+    return [at(was), ...said(was), at(now), ...said(now)]
   })
   const columns = ['original place', 'original', 'p original', 'changed place', 'changed', 'p changed']
   return { title: 'What is said at each place, before and after', columns, rows }
