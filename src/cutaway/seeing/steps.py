@@ -57,7 +57,7 @@ def search(model: "Model", prompt: Prompt, generation: Generation, check: Callab
     if not generation.alternatives:
         generation = replace(generation, alternatives=ALTERNATIVES)
     decode = None if model.tokenizer is None else model.tokenizer.decode
-    plan = Plan(_quickest(model), replace(generation, scores=True), model.usage, decode)
+    plan = Plan(quickest(model), replace(generation, scores=True), model.usage, decode)
     asked = [plan.ask(0, prompt)]
     texts = Sampling(plan, asked) if plan.beams == 1 else _SeenBeams(plan, asked)
     while not (found := texts.take_finished()):
@@ -69,7 +69,7 @@ def search(model: "Model", prompt: Prompt, generation: Generation, check: Callab
     return Search(tuple(written), tuple(texts.steps) if isinstance(texts, _SeenBeams) else ())
 
 
-def _quickest(model: "Model") -> Network:
+def quickest(model: "Model") -> Network:
     """The native engine's network, whose weights and taps are the model's own: what is changed or heard in one is in
     both. The model's itself, where that is not so."""
     network = model.network

@@ -14,6 +14,7 @@ import torch
 
 from cutaway.decoding.generation import Generation, Prompt
 from cutaway.decoding.sample import warped
+from cutaway.decoding.search import stream
 from cutaway.errors import InputError
 from cutaway.parts.tap import listening
 from cutaway.seeing import html, notes, quiz
@@ -21,7 +22,7 @@ from cutaway.seeing.described import describe, longest
 from cutaway.seeing.edits import listeners, read_edits
 from cutaway.seeing.explain import explain_at
 from cutaway.seeing.looking import Given, prepare, traced, usual
-from cutaway.seeing.steps import next_logits, search
+from cutaway.seeing.steps import next_logits, quickest, search
 from cutaway.seeing.told import told, top_of
 from cutaway.seeing.trace import Trace
 from cutaway.seeing.words import Spelling
@@ -202,7 +203,7 @@ class Studio:
         spelled, tokenizer = self._spelling(model), model.tokenizer
         assert tokenizer is not None
         prompt, ids = self._prompt(model, asked.text), list(asked.prefix)
-        written = model.engine("native").stream(prompt, options, tokenizer.decode)
+        written = stream(quickest(model), prompt, options, model.usage, tokenizer.decode)
         for token in islice(written, len(ids), None):  # it begins with the prefix, which the client knows
             check()
             ids.append(token.id)
