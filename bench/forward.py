@@ -2,8 +2,8 @@
 
 One table for each model and mode. Forward is an evaluation step (eval mode, no gradients); forward + backward is a
 training step without its optimiser (train mode with dropout, gradients dropped after it). Both end in the mean
-cross-entropy over the real target tokens. In bf16 the peers run under torch.autocast, as their users do; cutaway under
-its own `mixed_precision()`, which takes bfloat16 only where the machine is faster in it.
+cross-entropy over the real target tokens. In bf16 the peers run under torch.autocast, as their users do; cutaway in
+the precision that it would train this model in: bfloat16 only where that measured faster on this machine.
 """
 
 import argparse
@@ -21,9 +21,10 @@ from bench.data import IGNORED, Batch, text_batches, translation_batches
 from bench.harness import Contestant, Result, Work
 from bench.peers import build_peer
 from bench.report import Report, Table, machine_facts
-from cutaway import machine
+from cutaway.kernels.choice import default
 from cutaway.models.presets import preset
 from cutaway.models.size import size
+from cutaway.training.precision import computing, fastest_precision
 
 MODELS = ("transformer-tiny", "transformer-base", "gpt2")  # tables of 10,000, 37,000 (the paper's) and 50,257 tokens
 MODES = ("forward", "forward+backward")
@@ -48,11 +49,12 @@ def batches(name: str, which: str) -> list[Batch]:
     return made[1:2] if which == "typical" else made
 
 
-def precision_context(peer: str, precision: str) -> Callable[[], AbstractContextManager[Any]]:
+def precision_context(name: str, peer: str, precision: str) -> Callable[[], AbstractContextManager[Any]]:
     if precision == "fp32":
         return nullcontext
     if peer == "cutaway":
-        return machine.mixed_precision
+        cpu = torch.device("cpu")
+        return lambda: computing(cpu, fastest_precision(cpu, preset(name))[0], default())
     return lambda: torch.autocast("cpu", dtype=torch.bfloat16)
 
 
@@ -67,7 +69,7 @@ def setup(name: str, mode: str, precision: str, peer: str, our_settings: bool, w
         raise ValueError(f"{n_parameters:,} parameters, but cutaway's {name} has {expected:,}: not the same model")
     training = mode == "forward+backward"
     model.train(training)
-    context = precision_context(peer, precision)
+    context = precision_context(name, peer, precision)
 
     def loss_of(batch: Batch) -> torch.Tensor:
         with context():
@@ -160,8 +162,9 @@ def main() -> None:
     precisions = options.precision or PRECISIONS
     facts = machine_facts()
     if "bf16" in precisions:
-        ran_in = "bfloat16" if machine.has_fast_bfloat16() else "float32, as this machine is faster in it"
-        facts["bf16"] = f"cutaway's mixed_precision() ran in {ran_in}; the peers under autocast to bfloat16"
+        chosen = {name: fastest_precision(torch.device("cpu"), preset(name))[0] for name in options.model or MODELS}
+        told = ", ".join(f"{name} in {precision}" for name, precision in chosen.items())
+        facts["bf16"] = f"cutaway ran {told}, as measured on this machine; the peers under autocast to bfloat16"
     facts["× shipped"] = "rate as a multiple of the best peer's as shipped, in the same precision; any: in either"
     facts["× ours any"] = "the same of the best peer with our settings, in either precision"
     rounds, seconds, patience = (1, 0.5, 0.0) if options.quick else (options.rounds, options.seconds, options.patience)

@@ -10,7 +10,7 @@ What differs on purpose:
 - The peers' batches are whole steps. cutaway computes a step as shares, as many as `cutaway train` would choose.
 - JoeyNMT and eole normalise (and clip, and count right words) as they do; eole is a pre-norm Transformer, so it has two
   norms more. JoeyNMT and nn.Transformer drop more than the preset does: that is switched off on their modules.
-- Our settings, for peers: the allocator (`machine.keep_freed_memory`), torch's fused Adam, attention written out in
+- Our settings, for peers: the allocator (machine/memory.py), torch's fused Adam, attention written out in
   Marian. eole takes the allocator alone: it builds its optimiser itself.
 """
 
@@ -34,8 +34,8 @@ from bench.data import IGNORED, Batch
 from bench.harness import Work
 from bench.lessons import END, PAD, START, Lesson, padded, shares_of
 from bench.peers import build_peer
-from cutaway import machine
 from cutaway.data.encoded import Texts
+from cutaway.machine.memory import keep_freed_memory
 from cutaway.model import Model
 from cutaway.models.build import build
 from cutaway.models.config import StackConfig
@@ -76,7 +76,7 @@ def begin(ours: bool) -> None:
     torch.manual_seed(0)
     warnings.filterwarnings("ignore")
     if ours:
-        machine.keep_freed_memory()
+        keep_freed_memory()
 
 
 def work(lesson: Lesson, model: nn.Module, steps: Sequence[Learn], rest: Callable[[], None]) -> Work:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from bench.data import PAD, Batch
-from cutaway import machine
+from cutaway.machine.memory import keep_freed_memory
 from cutaway.models.build import build
 from cutaway.models.config import Config, StackConfig, TransformerConfig
 from cutaway.models.presets import resolve
@@ -30,7 +30,7 @@ Logits = Callable[[Batch], Tensor]
 
 def cutaway_model(name: Config | str) -> tuple[nn.Module, Logits]:
     """cutaway as it is meant to be used."""
-    machine.keep_freed_memory()
+    keep_freed_memory()
     network = build(resolve(name))
 
     def logits(batch: Batch) -> Tensor:
@@ -122,7 +122,7 @@ def torch_model(name: Config | str, *, our_settings: bool) -> tuple[nn.Module, L
     """
     warnings.filterwarnings("ignore", message=".*nested tensors.*", category=UserWarning)
     if our_settings:
-        machine.keep_freed_memory()
+        keep_freed_memory()
         torch.backends.mha.set_fastpath_enabled(False)
     config = resolve(name)
     assert isinstance(config, TransformerConfig)
@@ -141,7 +141,7 @@ def hugging_face_model(name: Config | str, *, our_settings: bool) -> tuple[nn.Mo
     from transformers import GPT2Config, GPT2LMHeadModel, MarianConfig, MarianMTModel
 
     if our_settings:
-        machine.keep_freed_memory()
+        keep_freed_memory()
     config = resolve(name)
     assert isinstance(config, TransformerConfig)
     stack = config.last

@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 
 from bench.harness import Result, cores
-from cutaway.machine import has_fast_bfloat16
+from cutaway.machine.processor import has_bfloat16
 
 
 def machine_facts() -> dict[str, str]:
@@ -27,7 +27,7 @@ def machine_facts() -> dict[str, str]:
     with suppress(importlib.metadata.PackageNotFoundError):
         versions.append(f"transformers {importlib.metadata.version('transformers')}")
     return {
-        "machine": f"{cpu}, {cores()} cores, {'with' if has_fast_bfloat16() else 'no'} bfloat16 instructions",
+        "machine": f"{cpu}, {cores()} cores, {'with' if has_bfloat16() else 'no'} bfloat16 instructions",
         "load": f"{os.getloadavg()[0]:.2f} before the start: the fewer others work on it, the better these numbers",
         "versions": f"Python {platform.python_version()}, {', '.join(versions)}",
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),

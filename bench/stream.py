@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 
 from bench.report import Table, machine_facts
-from cutaway import machine
+from cutaway.machine.memory import keep_freed_memory
 from cutaway.model import Model
 from cutaway.models.build import build
 from cutaway.models.config import TransformerConfig
@@ -60,7 +60,7 @@ def main() -> None:
     parser.add_argument("--precision", default="float32")
     parser.add_argument("--markdown", action="store_true", help="the table in Markdown")
     options = parser.parse_args()
-    machine.keep_freed_memory()
+    keep_freed_memory()
     model = tiny()
     written = model.translate(
         lines(options.lines), engine=options.engine, precision=options.precision, max_new_tokens=options.new_tokens

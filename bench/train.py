@@ -30,7 +30,7 @@ from bench import contest, harness, learners, lessons
 from bench.harness import Contestant, Result
 from bench.lessons import Lesson
 from bench.report import Report, Table
-from cutaway import machine
+from cutaway.machine.processor import has_bfloat16
 from cutaway.models.config import TransformerConfig
 from cutaway.models.presets import preset
 from cutaway.models.size import size
@@ -140,7 +140,7 @@ def compete(report: Report, options: argparse.Namespace, model: str) -> None:
 
 
 def precisions(options: argparse.Namespace) -> Sequence[str]:
-    return options.precision or (PRECISIONS if machine.has_fast_bfloat16() else PRECISIONS[:1])
+    return options.precision or (PRECISIONS if has_bfloat16() else PRECISIONS[:1])
 
 
 # From the shell to the first step

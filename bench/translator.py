@@ -18,8 +18,8 @@ from safetensors.torch import load_file, save_file
 from torch.nn import functional as F
 
 from bench.data import IGNORED, Batch
-from cutaway import machine
 from cutaway.loading import load
+from cutaway.machine.memory import keep_freed_memory
 from cutaway.model import Model
 from cutaway.models.build import build
 from cutaway.models.config import LanguageModel, TransformerConfig
@@ -64,7 +64,7 @@ def batches(pairs: list[tuple[list[int], list[int]]], n_tokens: int, seed: int) 
 def train(
     source: Path, target: Path, out: Path, shape: str, epochs: int, n_tokens: int, rate: float, warm: int
 ) -> None:  # fmt: skip
-    machine.keep_freed_memory()
+    keep_freed_memory()
     texts = [path.read_text(encoding="utf-8").splitlines() for path in (source, target)]
     if (out / "config.json").is_file():
         model = load(out)

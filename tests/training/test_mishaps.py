@@ -303,7 +303,7 @@ def test_what_is_not_judged_by_is_told(tmp_path: Path, data: toy.Corpus) -> None
 def test_an_lstm_in_bfloat16_where_there_is_none(
     tmp_path: Path, data: toy.Corpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cutaway.machine.has_fast_bfloat16", lambda *_: False)
+    monkeypatch.setattr("cutaway.machine.processor.has_bfloat16", lambda: False)
     given = toy.config(data, "machine.precision=bfloat16")
     given = replace(given, model=ModelChoice(preset="lstm-seq2seq", d_model=8, d_hidden=8))
     with pytest.raises(ConfigError, match="bfloat16, in which torch has no LSTM on this processor; choose auto or"):

@@ -232,7 +232,7 @@ def test_other_kernels_are_told(tmp_path: Path, whole: Path, monkeypatch: pytest
     shutil.copytree(whole, tmp_path / "out")
     resume(tmp_path / "out", watch=Warned())
     assert Warned.said == []
-    monkeypatch.setattr("cutaway.training.loop._kernels", lambda: "others")
+    monkeypatch.setattr("cutaway.training.loop.Loop._kernels", lambda _: "others")
     resume(tmp_path / "out", watch=Warned())
     assert [said.split(" (")[0] for said in Warned.said] == [
         "the kernels that computed so far are not the ones of this machine"

@@ -137,6 +137,17 @@ def studio(
     studio.run(models or [SHIPPED_TRANSLATOR], port, browser=browser)
 
 
+@app.command(rich_help_panel="Learn")
+def machine(
+    again: Annotated[bool, typer.Option("--again", help="Measure anew, whatever the cache has.")] = False,
+    json: Json = False,
+) -> None:
+    """This machine: cores, speed in each precision, kernels, and what cutaway chooses by them. For bug reports."""
+    from cutaway.cli import machine
+
+    machine.run(again, json)
+
+
 @app.command(rich_help_panel="Models")
 def models(
     names: Annotated[list[str] | None, typer.Argument(help="Presets to show; all by default.")] = None,

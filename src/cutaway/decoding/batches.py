@@ -11,6 +11,7 @@ import torch
 
 from cutaway.decoding.generation import Prompt, Written
 from cutaway.decoding.plan import Asked, Plan
+from cutaway.machine.threads import AdaptiveThreads
 from cutaway.parts.tap import anybody_listens
 
 WINDOW = 4096  # prompts that are taken from the stream and sorted at a time
@@ -58,12 +59,16 @@ def run(plan: Plan, window: Sequence[Asked], start: Start) -> Iterator[tuple[Ask
     after every product.
     """
     n = torch.get_num_threads()
-    if len(window) * plan.copies < 2 * n * MANY or plan.device.type != "cpu" or anybody_listens():
-        n = 1
-    waiting = Waiting(plan, window, n)
-    if n == 1:
-        yield from _batch(waiting, start)
+    on_cpu = plan.device.type == "cpu"
+    if n == 1 or len(window) * plan.copies < 2 * n * MANY or not on_cpu or anybody_listens():
+        threads = AdaptiveThreads(n) if n > 1 and on_cpu else None
+        try:
+            yield from _batch(Waiting(plan, window, 1), start, threads)
+        finally:
+            if threads is not None:
+                torch.set_num_threads(n)
         return
+    waiting = Waiting(plan, window, n)
     found: SimpleQueue[tuple[Asked, Sequence[Written]] | BaseException | None] = SimpleQueue()
 
     def work() -> None:
@@ -118,10 +123,14 @@ class Waiting:
         self.stopped = True
 
 
-def _batch(waiting: Waiting, start: Start) -> Iterator[tuple[Asked, Sequence[Written]]]:
+def _batch(
+    waiting: Waiting, start: Start, threads: AdaptiveThreads | None = None
+) -> Iterator[tuple[Asked, Sequence[Written]]]:
     """One batch, filled up as its texts end, until there is nothing left."""
     search: Search | None = None
     while not waiting.stopped:
+        if threads is not None:
+            threads.adjust()
         if taken := waiting.take(0 if search is None else search.n_texts):
             new = start(taken)
             yield from new.take_finished()

@@ -1,7 +1,6 @@
 """Which engine runs a model: the one asked for, or the fastest that writes the very text float32 does."""
 
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import get_args
 
@@ -11,15 +10,13 @@ from cutaway.engines import int8_files
 from cutaway.engines.engine import Engine, EngineName, Precision
 from cutaway.engines.int8 import Quantizer, largest_four
 from cutaway.engines.native import Native
+from cutaway.engines.prepare import on_cpu
+from cutaway.engines.speed import bfloat16_runs_faster, ctranslate2_is_faster, has_ctranslate2
 from cutaway.errors import ConfigError, unknown
-from cutaway.machine import has_fast_bfloat16
+from cutaway.machine.forced import ENGINE, forced
+from cutaway.models.config import TransformerConfig
 from cutaway.models.network import Network
 from cutaway.models.usage import Usage
-
-CALL_BOUND = 20_000_000
-"""Weights (without the word vectors) up to which a step is taken to be bound by the overhead of calls, not by products.
-In float32 CTranslate2 wrote 1070 sentences a second with transformer-tiny (1.3 million of them), PyTorch 440. Where
-between that and transformer-base (44 million) the border is was not measured."""
 
 
 def choose(
@@ -46,20 +43,33 @@ def choose(
 
 
 def as_stored(network: Network) -> Precision:
-    """The precision of the weights; but half of it is only as exact, and slower, where the CPU has to emulate it."""
+    """The precision of the weights; but half of it only where that is faster, for it is not more exact."""
     weight = next(network.parameters())
-    fast = has_fast_bfloat16(str(weight.device))
-    return "bfloat16" if weight.dtype == torch.bfloat16 and fast else "float32"
+    if weight.dtype != torch.bfloat16:
+        return "float32"
+    return "bfloat16" if weight.device.type != "cpu" or bfloat16_runs_faster() else "float32"
 
 
 def _ctranslate2_pays(network: Network) -> bool:
-    if not network.has_decoder or find_spec("ctranslate2") is None:
+    if not network.has_decoder or not on_cpu(network):
+        return False
+    if not has_ctranslate2():
+        if forced(ENGINE) == "ctranslate2":
+            raise ConfigError(
+                f"{ENGINE.name}=ctranslate2, which is not installed; pip install cutaway[ctranslate2], or unset it"
+            )
         return False
     from cutaway.engines.ctranslate2_spec import unsupported
 
-    n_tables = sum(weight.numel() for name, weight in network.named_parameters() if name.endswith("tokens.weight"))
-    n_weights = sum(weight.numel() for weight in network.parameters()) - n_tables
-    return n_weights <= CALL_BOUND and unsupported(network) is None
+    if unsupported(network) is not None:
+        return False
+    weights = [weight for name, weight in network.named_parameters() if not name.endswith("tokens.weight")]
+    return ctranslate2_is_faster(sum(weight.numel() for weight in weights) / max(1, _n_blocks(network)))
+
+
+def _n_blocks(network: Network) -> int:
+    assert isinstance(network.config, TransformerConfig)  # CTranslate2 has no others
+    return sum(stack.n_blocks for stack in (network.config.encoder, network.config.decoder) if stack is not None)
 
 
 def _in_int8(network: Network, usage: Usage, folder: Path | None) -> Native:

@@ -9,6 +9,8 @@ from torch import Tensor
 
 from cutaway.kernels import Kernels, Norm, Sizes, axes, kernels
 from cutaway.kernels import Rotation as Turn
+from cutaway.kernels.choice import current
+from cutaway.machine.forced import ATTENTION, forced
 from cutaway.models.network import Network
 from cutaway.parts.attention import Attention, fused
 from cutaway.parts.masks import Bias
@@ -17,10 +19,9 @@ from cutaway.parts.positions import Rotation
 from cutaway.parts.slots import gathered
 from cutaway.parts.stack import Stack
 
-WIDEST, LONGEST = 32, 64
-"""Heads and sequences up to which several queries are faster here than in torch's kernel; one query (a cached step)
-always is. 37 × 12 heads of 14 tokens and width 32 took 420 µs here, 580 there; 64 × 8 of 20 tokens and width 64, 1220
-and 970."""
+NARROW = 32
+"""Heads up to which our kernel usually is faster than torch's with several queries: 37 × 12 heads of 14 tokens and
+width 32 took 420 µs here, 580 there; 64 × 8 of 20 tokens and width 64, 1220 and 970. The lengths: kernels/choice.py."""
 
 
 def with_quick_steps(network: Network) -> None:
@@ -28,8 +29,9 @@ def with_quick_steps(network: Network) -> None:
     made = kernels()
     if made is None:
         return
+    kernel_attends = forced(ATTENTION) in (None, "kernel")
     for module in network.modules():
-        if isinstance(module, Attention):
+        if isinstance(module, Attention) and kernel_attends:
             module.fused = partial(attend, made)
         elif isinstance(module, RMSNorm):
             module.fused = partial(rms_norm, made, module)
@@ -55,7 +57,7 @@ def attend(
     (B, H, T, K), (G, S) = q_BHTK.shape, k_BGSK.shape[1:3]
     if holders is not None and T > 1:
         k_BGSK, v_BGSK, holders = gathered(k_BGSK, holders), gathered(v_BGSK, holders), None
-    if serves == 1 and T > 1 and (K > WIDEST or S > LONGEST):
+    if serves == 1 and T > 1 and (current().running if K <= NARROW else current().running_wide) < S:
         return fused(q_BHTK, k_BGSK, v_BGSK, bias, scale)
     dense = None if bias.dense is None else bias.dense.expand(B // serves, H, T, S)
     dense = None if dense is None else _dense(dense)

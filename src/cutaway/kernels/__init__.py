@@ -18,11 +18,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from cutaway.errors import ConfigError
 from cutaway.files import cache_folder
+from cutaway.machine.forced import KERNELS, forced
 
 SOURCES = sorted(Path(__file__).parent.glob("*.[ch]"))
+TARGETS = {"native": ("-march=native", "-mprefer-vector-width=512"), "avx2": ("-march=x86-64-v3",)}
+"""What they are built for: this very processor, or any with AVX2 (and no VNNI)."""
 FLAGS = (
-    "-O3", "-march=native", "-mprefer-vector-width=512", "-shared", "-fPIC",
+    "-O3", "-shared", "-fPIC",
     # What lets loops become vectors. Not -ffast-math, which gcc links with code that makes the whole process lose its
     # smallest numbers.
     "-fno-math-errno", "-fno-trapping-math", "-fno-signed-zeros", "-fassociative-math", "-freciprocal-math",
@@ -151,16 +155,35 @@ def axes(x_BHTX: Tensor) -> Axes:
     return Axes(x_BHTX.data_ptr(), *x_BHTX.stride()[:3])
 
 
-@cache
 def kernels() -> Kernels | None:
-    """The functions, compiled; None on a machine that can't build them. CUTAWAY_KERNELS=0 goes without."""
-    if os.environ.get("CUTAWAY_KERNELS") == "0":
-        return None
+    """The functions, compiled; None on a machine that can't build them, or with CUTAWAY_KERNELS=off."""
+    return _loaded(forced(KERNELS) or "auto")[0]
+
+
+def why_not() -> str | None:
+    """Why there are no kernels; None if there are."""
+    return _loaded(forced(KERNELS) or "auto")[1]
+
+
+@cache
+def _loaded(choice: str) -> tuple[Kernels | None, str | None]:
+    """The kernels, or why there are none."""
+    if choice == "off":
+        return None, f"{KERNELS.name}=off"
+    target = "native" if choice == "auto" else choice
     try:
-        built = _built()
-        library = ctypes.CDLL(str(built))
-    except (OSError, subprocess.SubprocessError):
-        return None
+        if target == "avx2" and not torch.cpu.get_capabilities().get("avx2"):
+            raise OSError("this processor has no AVX2")
+        built = _built(target)
+        return _functions(built), None
+    except (OSError, subprocess.SubprocessError) as error:
+        if choice != "auto":
+            raise ConfigError(f"{KERNELS.name}={choice}, but {error}; mend that, or unset the variable") from None
+        return None, str(error)
+
+
+def _functions(built: Path) -> Kernels:
+    library = ctypes.CDLL(str(built))
     functions: dict[str, Any] = {}
     for name, (arguments, result) in _SIGNATURES.items():
         functions[name] = getattr(library, name)
@@ -169,10 +192,10 @@ def kernels() -> Kernels | None:
     return Kernels(built.stem, **functions, tile=tile, largest_four=largest_four)
 
 
-def _built() -> Path:
+def _built(target: str) -> Path:
     """The library's path; built if this source, compiler and processor have none yet."""
-    compiler = _compiler()
-    identity = [*(path.read_text() for path in SOURCES), *compiler, *FLAGS, torch.__version__, platform.machine()]
+    command, flags = compiler(), (*FLAGS, *TARGETS[target])
+    identity = [*(path.read_text() for path in SOURCES), *command, *flags, torch.__version__, platform.machine()]
     identity += [f"{name}={value}" for name, value in sorted(torch.cpu.get_capabilities().items())]
     digest = hashlib.sha256("\n".join(map(str, identity)).encode()).hexdigest()[:16]
     folder = cache_folder("kernels")
@@ -182,22 +205,22 @@ def _built() -> Path:
     with tempfile.TemporaryDirectory(dir=folder) as beside:
         made = Path(beside) / library.name
         sources = [str(path) for path in SOURCES if path.suffix == ".c"]
-        plainer = tuple(flag for flag in FLAGS if not flag.startswith("-m"))  # a compiler that knows this one not
-        for flags in ((*FLAGS, THREADS), FLAGS, (*plainer, THREADS), plainer):
+        plainer = FLAGS if target == "native" else flags  # for a compiler that does not know this processor
+        for tried in ((*flags, THREADS), flags, (*plainer, THREADS), plainer):
             done = subprocess.run(
-                [*compiler, *flags, *sources, "-o", str(made), "-lm"],
+                [*command, *tried, *sources, "-o", str(made), "-lm"],
                 capture_output=True, timeout=300, check=False,
             )  # fmt: skip
             if done.returncode == 0:
                 os.replace(made, library)
                 return library
-    raise OSError(f"{compiler[0]} can't build the kernels")
+    raise OSError(f"{command[0]} can't build the kernels")
 
 
-def _compiler() -> list[str]:
+def compiler() -> list[str]:
     """The machine's C compiler, or the one Python was built with."""
     for name in (os.environ.get("CC"), "cc", "gcc", "clang", sysconfig.get_config_var("CC")):
-        command = shlex.split(name or "")
-        if command and shutil.which(command[0]):
-            return command
-    raise OSError("no C compiler")
+        words = shlex.split(name or "")
+        if words and shutil.which(words[0]):
+            return words
+    raise OSError("there is no C compiler (cc, gcc or clang)")

@@ -8,12 +8,12 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from cutaway.errors import InputError
-from cutaway.kernels import Dropout, Kernels, Norm, Sizes, axes, kernels
+from cutaway.kernels import Dropout, Kernels, Norm, Sizes, axes, choice, kernels
 
 
 def kernels_for(*tensors: Tensor | None) -> Kernels | None:
-    """The kernels, if they can compute with all of these."""
-    if torch.compiler.is_compiling():
+    """The kernels, if they are wanted here and can compute with all of these."""
+    if torch.compiler.is_compiling() or not choice.current().own:
         return None
     for tensor in tensors:
         if tensor is not None and (tensor.dtype != torch.float32 or tensor.device.type != "cpu"):

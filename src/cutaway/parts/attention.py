@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from cutaway.checks import Probability, Size, check_arguments
 from cutaway.errors import ConfigError, InputError
 from cutaway.kernels import training
+from cutaway.kernels.choice import WIDEST, current
 from cutaway.parts.dropout import draw_seed, dropout, level_of
 from cutaway.parts.masks import NO_BIAS, Bias
 from cutaway.parts.norms import widened
@@ -238,17 +239,13 @@ def _grouped(a_BHTX: Tensor, b_BGXY: Tensor) -> Tensor:
     return (a_BHTX.reshape(B, G, H // G * T, X) @ b_BGXY).view(B, H, T, -1)
 
 
-WIDEST, LONGEST = 128, 128
-"""Heads and sequences up to which our kernel trains faster than torch's. Forward and backward, 170 × 4 heads of 12
-tokens and width 32 took 2.6 ms here, 6.7 there; 16 × 4 of 128 tokens 8.0 and 10.7. It keeps T × S weights for each
-head, which torch's makes again."""
-
-
 def kernel_is_faster(q_BHTK: Tensor, k_BGSK: Tensor, v_BGSK: Tensor, bias: Bias, dropout: float) -> bool:
     """Whether our own kernel can train this attention, and beats torch's."""
     if not torch.is_grad_enabled() or not (q_BHTK.requires_grad or k_BGSK.requires_grad or v_BGSK.requires_grad):
         return False
-    if max(q_BHTK.shape[2], k_BGSK.shape[2]) > LONGEST or q_BHTK.shape[3] > WIDEST:
+    if torch.compiler.is_compiling() or q_BHTK.device.type != "cpu" or q_BHTK.shape[3] > WIDEST:
+        return False
+    if max(q_BHTK.shape[2], k_BGSK.shape[2]) > current().kernel:
         return False
     if v_BGSK.shape != k_BGSK.shape or k_BGSK.shape[::3] != q_BHTK.shape[::3]:  # torch says what is wrong
         return False
@@ -258,15 +255,17 @@ def kernel_is_faster(q_BHTK: Tensor, k_BGSK: Tensor, v_BGSK: Tensor, bias: Bias,
 
 
 def fused_is_faster(q_BHTK: Tensor, k_BGSK: Tensor, dropout: float) -> bool:
-    """Whether torch's fused kernel beats the written-out steps; measured, see docs/performance.md.
+    """Whether torch's fused kernel beats the written-out steps: see kernels/choice.py.
 
-    On CPUs the fused kernel can't drop weights: torch then falls back to steps of its own, with slower random bits. In
-    half precision its backward pass is slow on short sequences: at 14 tokens 4 times as slow as the steps, at 128
-    1.3 times; from 192 on, in float32, and in every forward pass it is the faster one.
+    On CPUs the fused kernel can't drop weights: torch then falls back to steps of its own, with slower random bits.
     """
     if q_BHTK.device.type != "cpu":
         return True
     if dropout > 0.0:
         return False
+    if torch.compiler.is_compiling():  # where nothing can be measured
+        return True
+    half = q_BHTK.dtype in (torch.bfloat16, torch.float16)
     backward = torch.is_grad_enabled() and q_BHTK.requires_grad
-    return not (backward and q_BHTK.dtype in (torch.bfloat16, torch.float16) and k_BGSK.shape[2] < 192)
+    longest = current().half_steps if half and backward else current().steps
+    return k_BGSK.shape[2] > longest

@@ -11,7 +11,8 @@ from typing import Generic, TypeVar
 
 from cutaway.checks import named
 from cutaway.errors import InputError
-from cutaway.machine import side_by_side
+from cutaway.machine.threads import side_by_side
+from cutaway.parts.tap import anybody_listens
 
 BATCH_TOKENS = 1024
 """Tokens in one batch: enough for the products to be efficient, few enough for activations to stay in the L2 cache."""
@@ -140,9 +141,9 @@ def read_in_order(
         flat = [row for rows in rows_by_input for row in rows]
         said: list[R | None] = [None] * len(flat)
         places = list(batches([n_tokens(row) for row in flat], batch_tokens))
-        for batch, results in zip(
-            places, side_by_side(read, [[flat[i] for i in batch] for batch in places]), strict=True
-        ):
+        grouped = [[flat[i] for i in batch] for batch in places]
+        found = side_by_side(read, grouped, parallel=not anybody_listens())
+        for batch, results in zip(places, found, strict=True):
             for i, result in zip(batch, results, strict=True):
                 said[i] = result
         answers = iter(said)

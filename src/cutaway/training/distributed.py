@@ -4,6 +4,7 @@
 shares r, r + R, r + 2R, … of every step, whatever their number R: a run may go on with more or fewer ranks.
 """
 
+import gc
 import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -167,6 +168,9 @@ class Together:
         self.dist.barrier()
 
     def close(self) -> None:
+        """Ends the group's threads before Python ends: one that drops a tensor after that aborts the process."""
+        del self.module, self.objective  # which hold the group
+        gc.collect()
         self.dist.destroy_process_group()
 
 

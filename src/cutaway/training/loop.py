@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -11,10 +12,10 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from cutaway import machine
 from cutaway.data.batches import Sampler
 from cutaway.errors import CutawayError
 from cutaway.kernels import kernels
+from cutaway.machine.memory import keep_freed_memory
 from cutaway.model import Model
 from cutaway.models.network import Network
 from cutaway.training import distributed, state
@@ -23,6 +24,7 @@ from cutaway.training.config import TrainConfig
 from cutaway.training.folder import RunFolder
 from cutaway.training.loss import Loss
 from cutaway.training.optimizer import Optimizer
+from cutaway.training.precision import TrainingPrecision, computing, kernel_choice
 from cutaway.training.schedule import schedule
 from cutaway.training.shares import Sums, one_by_one, randomness
 from cutaway.training.task import Scores, Task, better, rank
@@ -80,12 +82,6 @@ def chosen(value: X | None) -> X:
     return value
 
 
-def _kernels() -> str | None:
-    """Which kernels compute: with others, or with none, the last bits differ."""
-    made = kernels()
-    return None if made is None else made.digest
-
-
 class Loop:
     """`run()` goes on from the newest state, if there is one, until the last step or until `stop` says why not."""
 
@@ -105,7 +101,7 @@ class Loop:
         self.every, self.metric = chosen(config.validation.every), chosen(config.validation.metric)
         self.progress = Progress()
         self.device = distributed.device_of(config.machine.device)
-        machine.keep_freed_memory()
+        keep_freed_memory()
         in_parts = distributed.launched() and config.machine.sharding == "fsdp"
         self.network = model.network.train()
         if not in_parts:  # a model that does not fit a device is never whole there, nor looked at there
@@ -132,12 +128,15 @@ class Loop:
         self.snapshots = state.Snapshots(folder.training)
         self.saved: dict[str, Any] | None = None  # what the newest state says of itself
 
-    def _surroundings(self) -> torch.autocast:
-        wanted = self.config.machine.precision
-        enabled = wanted == "bfloat16" or (wanted == "auto" and machine.has_fast_bfloat16(str(self.device)))
-        # Threads share the cache of weights in bfloat16, and which of them fills it decides the gradients' last bits.
-        cached = self.device.type != "cpu"
-        return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=enabled, cache_enabled=cached)
+    def _surroundings(self) -> AbstractContextManager[None]:
+        wanted = self.config.machine
+        precision: TrainingPrecision = "bfloat16" if wanted.precision == "bfloat16" else "float32"
+        return computing(self.device, precision, kernel_choice(wanted))
+
+    def _kernels(self) -> str | None:
+        """Which kernels compute: with others, or with none, the last bits differ."""
+        made = kernels() if self.config.machine.kernels == "own" else None
+        return None if made is None else made.digest
 
     def _trial(self) -> None:
         """A loss and its gradients, which are forgotten."""
@@ -302,7 +301,7 @@ class Loop:
     # -------------------------------------------------------------------------------------------------- state
 
     def _save(self) -> None:
-        facts = {**self.facts, **asdict(self.progress), "kernels": _kernels()}
+        facts = {**self.facts, **asdict(self.progress), "kernels": self._kernels()}
         if self.parallel.told({"new": float(facts != self.saved)})["new"] == 0.0:
             return
         self.saved = facts
@@ -321,7 +320,7 @@ class Loop:
             if self.parallel.rank == 0:
                 self.folder.forget_after(0)  # of a run that was killed before its first state
             return
-        if found.facts.get("kernels") != _kernels():
+        if found.facts.get("kernels") != self._kernels():
             self.watch.warn(
                 "the kernels that computed so far are not the ones of this machine (another processor, compiler or "
                 "version): it goes on, but rounds otherwise than a run that was never stopped"

@@ -1,21 +1,22 @@
 """From a run's config to what the loop needs: the data encoded, a tokenizer, a network, and the task."""
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
 from torch import Tensor
 
-from cutaway import machine, schema
+from cutaway import schema
 from cutaway.data.batches import check_fits
 from cutaway.data.clean import Dropped
 from cutaway.data.encoded import Encode, Encoded
 from cutaway.errors import ConfigError, InputError
+from cutaway.kernels import kernels
 from cutaway.loading import load, locate
 from cutaway.model import Model
 from cutaway.models.build import build
-from cutaway.models.config import Classifier, RecurrentConfig
+from cutaway.models.config import Classifier
 from cutaway.models.network import Network
 from cutaway.models.usage import Usage
 from cutaway.text.files import load_tokenizer
@@ -28,6 +29,7 @@ from cutaway.training.classification import Classification
 from cutaway.training.config import ModelChoice, TaskName, TrainConfig
 from cutaway.training.corpus import PairCorpus, TextCorpus
 from cutaway.training.language import Language
+from cutaway.training.precision import can_train_in_bfloat16, fastest_precision, kernel_choice
 from cutaway.training.task import Task
 from cutaway.training.translation import Pairs, Translation
 from cutaway.training.watch import Watch
@@ -57,21 +59,33 @@ def prepare(config: TrainConfig, watch: Watch, kept: Model | None = None) -> Pre
         choices.network_config(config.task, model, (1000, 1000), 2 if config.task == "classify" else 0)
     prepared = prepare_it(config, watch, kept)
     check_fits(prepared.task.lengths, prepared.config.batches.share_tokens)
-    _check_precision(prepared)
+    prepared = replace(prepared, config=_with_machine(prepared, watch))
+    prepared.facts["config"] = schema.to_json(prepared.config)
     digests = prepared.facts["data"]
     if digests["train"] == digests.get("valid"):
         watch.warn("it is judged by what it learns from: the scores say what it knows by heart, not how good it is")
     return prepared
 
 
-def _check_precision(prepared: Prepared) -> None:
-    config, device = prepared.model.config, distributed.device_of(prepared.config.machine.device)
-    is_lstm = isinstance(config, RecurrentConfig) and config.decoder.cell == "lstm"
-    asked = prepared.config.machine.precision == "bfloat16"
-    if is_lstm and asked and device.type == "cpu" and not machine.has_fast_bfloat16("cpu"):
+def _with_machine(prepared: Prepared, watch: Watch) -> TrainConfig:
+    """How this machine computes fastest, written down: a run that goes on computes as it began."""
+    config, chosen = prepared.config, prepared.config.machine
+    device, network = distributed.device_of(chosen.device), prepared.model.config
+    if chosen.precision == "auto":
+        precision, reason = fastest_precision(device, network)
+        chosen = replace(chosen, precision=precision)
+        watch.say(f"machine.precision = {precision}: {reason}")
+    elif chosen.precision == "bfloat16" and device.type == "cpu" and not can_train_in_bfloat16(network):
         raise ConfigError(
             "machine.precision is bfloat16, in which torch has no LSTM on this processor; choose auto or float32"
         )
+    if device.type == "cpu":
+        found = kernel_choice(chosen)
+        own = found.own and (kernels() is not None or chosen.kernels == "own")
+        chosen = replace(
+            chosen, kernels="own" if own else "torch", kernel_length=found.kernel, steps_length=found.half_steps
+        )
+    return replace(config, machine=chosen)
 
 
 def _facts(config: TrainConfig, digests: dict[str, str], n: int, text: str) -> dict[str, Any]:

@@ -10,9 +10,10 @@ from torch import Tensor
 
 from cutaway.data.batches import batches_of
 from cutaway.data.encoded import Texts
-from cutaway.machine import side_by_side
+from cutaway.machine.threads import side_by_side
 from cutaway.models.network import Network
 from cutaway.models.usage import Usage
+from cutaway.parts.tap import anybody_listens
 from cutaway.tasks.options import Options
 from cutaway.training.loss import IGNORED, Loss, language_loss
 from cutaway.training.metrics import Score, translation_scores
@@ -108,7 +109,7 @@ class Translation(Task):
                 return self.loss(model.network, self._batch(self.valid, rows.tolist()))
 
         batches = batches_of(self.valid.lengths, max(2048, int(self.valid.lengths.max())), seed=0)
-        losses = list(side_by_side(loss, batches))
+        losses = list(side_by_side(loss, batches, parallel=not anybody_listens()))
         scores = {"loss": sum(loss.nll for loss in losses) / sum(loss.n for loss in losses)}
         for name, score in self.scored(model, length_penalty=1.0).items():  # which is tuned in the end only
             scores[name] = score.value

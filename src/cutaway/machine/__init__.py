@@ -1,0 +1,16 @@
+"""This machine: its processor, what was measured on it, and the choices that follow. docs/machine.md explains them.
+
+Each room measures what it has to choose from (`kernels/limits.py`, `training/precision.py`, `engines/speed.py`);
+`measurements.py` keeps the results, and `forced.py` reads the environment variables that overrule them.
+"""
+
+import torch
+
+from cutaway.machine.forced import THREADS, forced
+
+if (_n := forced(THREADS)) is not None:
+    torch.set_num_threads(int(_n))
+
+CLEARLY = 1.3
+"""How many times as fast the unusual choice must be to be taken. A measurement of a few milliseconds on a busy machine
+is off by less, so the choice, and with it the last bits of a result, does not depend on that moment."""

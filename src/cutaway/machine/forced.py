@@ -1,0 +1,55 @@
+"""Choices forced from outside: the environment variables CUTAWAY_*, each of which overrules a measurement."""
+
+import os
+from dataclasses import dataclass
+
+from cutaway.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Variable:
+    """An environment variable and its values; no values: a whole number of at least 1."""
+
+    name: str
+    values: tuple[str, ...]
+    meaning: str
+
+
+PRECISION = Variable(
+    "CUTAWAY_PRECISION", ("float32", "bfloat16"), "what trainings take, and what weights stored in bfloat16 run in"
+)
+KERNELS = Variable(
+    "CUTAWAY_KERNELS",
+    ("off", "native", "avx2"),
+    "no kernels of our own; those built for this processor; those built for any with AVX2",
+)
+ATTENTION = Variable(
+    "CUTAWAY_ATTENTION", ("kernel", "fused", "steps"), "our kernel, torch's, or the written-out steps, wherever it can"
+)
+ENGINE = Variable("CUTAWAY_ENGINE", ("native", "ctranslate2"), "the engine that writes text, where none is asked for")
+THREADS = Variable("CUTAWAY_THREADS", (), "cores to use at most")
+
+VARIABLES = (PRECISION, KERNELS, ATTENTION, ENGINE, THREADS)
+OTHERS = ("CUTAWAY_CACHE",)
+"""Variables of the same family that choose no way to compute."""
+
+
+def forced(variable: Variable) -> str | None:
+    """The value of a variable, checked; None if it is not set, empty or "auto"."""
+    value = os.environ.get(variable.name, "").strip().lower()
+    if value in ("", "auto"):
+        return None
+    if variable is KERNELS and value == "0":
+        return "off"
+    if not variable.values and not (value.isdecimal() and 1 <= int(value) <= 4096):
+        raise ConfigError(f"{variable.name}={value[:60]!r} is no number of cores; give 1 or more, or unset it")
+    if variable.values and value not in variable.values:
+        known = ", ".join(variable.values)
+        raise ConfigError(f"{variable.name}={value[:60]!r} is no choice; set it to auto, {known}, or unset it")
+    return value
+
+
+def unknown_variables() -> list[str]:
+    """Variables named CUTAWAY_… that mean nothing: usually a slip."""
+    known = {variable.name for variable in VARIABLES} | set(OTHERS)
+    return sorted(name for name in os.environ if name.startswith("CUTAWAY_") and name not in known)
