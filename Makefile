@@ -1,6 +1,7 @@
 # make run    set up, translate with the model that comes with cutaway, and open the studio
 # make web    build the studio's page (a part of run and test)
 # make test   set up, then lint, types and all tests
+# make proof  the tests again under each forced choice, and the wheel in empty environments (PROFILE=float32: one of them)
 # make lint   ruff and mypy
 # make bench  cutaway beside its peers on this machine (takes a while)
 
@@ -10,7 +11,7 @@ BIN := $(VENV)/bin
 
 PAGE := src/cutaway/studio/page/index.html
 
-.PHONY: run web test lint bench wheel clean
+.PHONY: run web test proof lint bench wheel clean
 
 run: $(VENV)/.installed $(PAGE)
 	$(BIN)/cutaway translate "I don't know where she is." "Can you help me?" "We went to the beach yesterday." "How much does this book cost?"
@@ -23,6 +24,9 @@ web: $(PAGE)
 test: lint $(VENV)/.installed-weights $(VENV)/.installed-browser $(PAGE)
 	$(BIN)/python web/build.py check
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+proof: lint $(VENV)/.installed-weights $(VENV)/.installed-browser $(PAGE)
+	$(BIN)/python -m proof $(PROFILE)
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

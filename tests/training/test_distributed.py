@@ -30,6 +30,7 @@ from tests import commands
 
 STEPS = 12
 TOLERANCE = 1e-5
+ENVIRONMENT = {"OMP_NUM_THREADS": "1"}
 
 
 @pytest.fixture(scope="module")
@@ -55,10 +56,6 @@ def command(corpus: Path, out: Path, *more: str) -> list[str]:
     ]  # fmt: skip
 
 
-def environment(corpus: Path) -> dict[str, str]:
-    return {"CUTAWAY_CACHE": str(corpus / "cache"), "OMP_NUM_THREADS": "1"}
-
-
 def together(corpus: Path, words: list[str], n: int, *, dies_after: int | None = None) -> list[commands.Done]:
     """`n` ranks, told who they are as torchrun tells them."""
     with socket.create_server(("127.0.0.1", 0)) as free:
@@ -66,7 +63,7 @@ def together(corpus: Path, words: list[str], n: int, *, dies_after: int | None =
     ranks = []
     for rank in range(n):
         place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": n, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-        told = environment(corpus) | {name: str(value) for name, value in place.items()}
+        told = ENVIRONMENT | {name: str(value) for name, value in place.items()}
         ranks.append(commands.Command(words, corpus / f"log{rank}", environment=told, dies_after=dies_after))
     return [rank.wait(180) for rank in ranks]
 
@@ -101,7 +98,7 @@ def assert_alike(out: Path, reference: Path) -> None:
 
 @pytest.fixture(scope="module")
 def reference(corpus: Path) -> Path:
-    done = commands.run(command(corpus, corpus / "alone"), environment=environment(corpus))
+    done = commands.run(command(corpus, corpus / "alone"), environment=ENVIRONMENT)
     assert done.code == 0, done.err
     return corpus / "alone"
 
@@ -126,7 +123,7 @@ def test_a_lost_rank_comes_back(corpus: Path, reference: Path) -> None:
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=1"]
     process = subprocess.Popen(
         [*launch, "-m", "cutaway", *command(corpus, out)],
-        env=os.environ | environment(corpus), text=True, start_new_session=True,
+        env=os.environ | ENVIRONMENT, text=True, start_new_session=True,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
     wait_for(out, 3, process)
