@@ -108,7 +108,9 @@ def see(
     kind: Annotated[
         Literal["encoder", "decoder", "cross"] | None, typer.Option(help="Whose attention: cross, if it has one.")
     ] = None,
-    layer: Annotated[int | None, typer.Option(min=0, help="From 0; by default where attention is sharpest.")] = None,
+    layer: Annotated[
+        int | None, typer.Option(min=0, help="From 0; by default that of the head that says most.")
+    ] = None,
     head: Annotated[int | None, typer.Option(min=0, help="One head, from 0, larger; by default all.")] = None,
     explain: Annotated[
         str | None, typer.Option(metavar="QUERY,KEY", help="The sums behind one weight; tokens or their numbers.")
