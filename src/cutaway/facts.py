@@ -13,7 +13,8 @@ from cutaway.checkpoints.weights import open_weights
 from cutaway.errors import CheckpointError, ConfigError
 from cutaway.files import read_json
 from cutaway.loading import check_tokenizer
-from cutaway.models.config import Config, RecurrentStackConfig, StackConfig, TransformerConfig
+from cutaway.models.config import Config, TransformerConfig
+from cutaway.models.summary import sizes
 from cutaway.models.usage import Usage
 from cutaway.text.files import load_tokenizer
 from cutaway.text.tokenizer import Tokenizer
@@ -62,36 +63,13 @@ class Facts:
 
     @property
     def sizes(self) -> dict[str, dict[str, Any]]:
-        """Half -> what its config says of its size; see `stack_sizes`."""
-        halves = {"encoder": self.config.encoder, "decoder": self.config.decoder}
-        return {name: stack_sizes(half) for name, half in halves.items() if half is not None}
+        """Half -> what its config says of its size; see models/summary.py."""
+        return sizes(self.config)
 
     def _of_halves(self, field: str) -> dict[str, int]:
         halves = {"encoder": self.config.encoder, "decoder": self.config.decoder}
         found = {name: getattr(half, field, None) for name, half in halves.items()}
         return {name: number for name, number in found.items() if number is not None}
-
-
-def stack_sizes(stack: StackConfig | RecurrentStackConfig) -> dict[str, Any]:
-    """Blocks, widths and heads of a Transformer's stack; of a recurrent one, layers and the width of its state.
-
-    `context` is how many positions it was made for; None: as many as one likes.
-    """
-    if isinstance(stack, RecurrentStackConfig):
-        return {
-            "layers": stack.n_layers, "cell": stack.cell, "bidirectional": stack.bidirectional,
-            "d_model": stack.d_model, "d_hidden": stack.d_hidden, "vocabulary": stack.vocabulary, "context": None,
-        }  # fmt: skip
-    patches = stack.patches
-    return {
-        "blocks": stack.n_blocks, "d_model": stack.d_model, "heads": stack.n_heads, "kv_heads": stack.kv_heads,
-        "d_head": stack.head_width, "d_ff": stack.d_ff, "gated": stack.gated, "activation": stack.activation,
-        "positions": stack.positions, "vocabulary": stack.vocabulary,
-        "context": stack.max_positions if patches is None else patches.n_positions,
-        "image": None if patches is None else {
-            "size": patches.image_size, "patch": patches.patch_size, "channels": patches.channels
-        },
-    }  # fmt: skip
 
 
 def facts(path: Path) -> Facts:

@@ -202,3 +202,9 @@ class Model:
         halves = "-".join(half for half in ("encoder", "decoder") if getattr(self.config, half) is not None)
         n = sum(weight.numel() for weight in self.network.parameters())
         return f"Model({self.name!r}, {halves}, {n:,} parameters)"
+
+    def _repr_html_(self) -> str:
+        """How a notebook shows it: what it is, its sizes, and what it can be asked."""
+        from cutaway.seeing.notebook import model_html
+
+        return model_html(self)

@@ -18,12 +18,12 @@ from safetensors.torch import load_file, save_file
 import cutaway
 from bench.parity import CASES, make
 from cutaway.checkpoints.weights import Weights
-from cutaway.cli.info import joined, size_rows
+from cutaway.cli.info import joined
 from cutaway.cli.main import main
-from cutaway.facts import Facts, licence
+from cutaway.facts import licence
 from cutaway.loading import load
 from cutaway.model import Model
-from cutaway.models.config import Config
+from cutaway.models.summary import size_rows
 from cutaway.models.usage import Usage
 from cutaway.text.train import train_tokenizer
 from tests import commands
@@ -170,21 +170,18 @@ def test_info_of_our_own_format(name: str, run: Callable[..., Done], tmp_path: P
 
 
 def test_info_says_the_sizes() -> None:
-    def rows(config: Config) -> dict[str, str]:
-        return size_rows(Facts(Path("here"), "cutaway", config, [], 0).sizes)
-
-    t5 = rows(cutaway.preset("t5-small"))
+    t5 = size_rows(cutaway.preset("t5-small"))
     assert (t5["blocks"], t5["width"], t5["heads"]) == ("6 in each half", "512", "8, each 64 wide")
     assert t5["context"] == "any length, by relative positions"
-    halves = rows(shrunk("transformer-tiny"))
+    halves = size_rows(shrunk("transformer-tiny"))
     assert (halves["blocks"], halves["width"]) == ("encoder 3\ndecoder 2", "24")
-    llama = rows(shrunk("llama-15m"))
+    llama = size_rows(shrunk("llama-15m"))
     assert (llama["heads"], llama["feed-forward"]) == ("4, each 6 wide; 2 for keys and values", "20 wide, gated, silu")
     assert (llama["vocabulary"], llama["context"]) == ("19 tokens", "13 positions")
-    gru = rows(shrunk("bahdanau-gru"))
+    gru = size_rows(shrunk("bahdanau-gru"))
     assert gru["layers"] == "encoder 1 of GRU, read both ways\ndecoder 1 of GRU"
     assert (gru["hidden"], gru["context"]) == ("encoder 10\ndecoder 12", "any length")
-    vit = rows(shrunk("vit-tiny"))
+    vit = size_rows(shrunk("vit-tiny"))
     assert (vit["image"], vit["context"]) == ("12 × 12 in patches of 4 × 4, 3 channels", "10 positions")
     assert "vocabulary" not in vit
 

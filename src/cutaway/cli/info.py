@@ -11,15 +11,8 @@ from cutaway.cli.prose import Screen
 from cutaway.facts import Facts, Stored, facts
 from cutaway.loading import locate
 from cutaway.models.size import Size, size
+from cutaway.models.summary import size_rows
 
-UNLIMITED = {
-    "sinusoidal": "any length, by sinusoidal positions",
-    "sinusoidal_halves": "any length, by sinusoidal positions",
-    "rotary": "any length, by rotary positions",
-    "t5_bias": "any length, by relative positions",
-    "none": "any length, without positions",
-}
-"""The context of a stack that has no largest position, by the positions it has."""
 FORMATS = {"huggingface": "Hugging Face", "cutaway": "cutaway's own", "llama2.c": "llama2.c"}
 
 
@@ -97,7 +90,7 @@ def _rows(found: Facts, counted: Size) -> dict[str, str]:
         "head": None if head is None else head.kind.replace("_", " "),
         "parameters": f"{counted.parameters:,}",
         "weights": f"{len(found.stored)} tensors, {' and '.join(found.dtypes)}, {short(found.n_bytes)}B",
-        **size_rows(found.sizes),
+        **size_rows(found.config),
         "tokenizer": _tokenizer(found),
         "writing": _writing(found),
         "labels": ", ".join(usage.labels),
@@ -106,60 +99,6 @@ def _rows(found: Facts, counted: Size) -> dict[str, str]:
         "unused": ", ".join(found.ignored),
     }
     return {title: text for title, text in rows.items() if text}
-
-
-def size_rows(halves: dict[str, dict[str, Any]]) -> dict[str, str]:
-    """Title -> a number of each half, and what goes with it; one alone where the halves are alike."""
-    rows: dict[str, dict[str, str]] = {}
-    for half, sizes in halves.items():
-        for title, text in (_recurrent(sizes) if "layers" in sizes else _blocks(sizes)).items():
-            rows.setdefault(title, {})[half] = text
-    return {title: _joined_halves(texts, title in ("blocks", "layers")) for title, texts in rows.items()}
-
-
-def _joined_halves(texts: dict[str, str], counted: bool) -> str:
-    """`encoder 12` and `decoder 6`, a line each; `6 in each half` if they are equal and `counted`."""
-    first, *others = dict.fromkeys(texts.values())
-    if others:
-        return "\n".join(f"{half} {text}" for half, text in texts.items())
-    return f"{first} in each half" if counted and len(texts) > 1 else first
-
-
-def _blocks(sizes: dict[str, Any]) -> dict[str, str]:
-    """Of a stack of a Transformer."""
-    heads = f"{sizes['heads']}, each {sizes['d_head']} wide"
-    if sizes["kv_heads"] != sizes["heads"]:
-        heads += f"; {sizes['kv_heads']} for keys and values"
-    rows = {
-        "blocks": f"{sizes['blocks']}",
-        "width": f"{sizes['d_model']:,}",
-        "heads": heads,
-        "feed-forward": f"{sizes['d_ff']:,} wide, {'gated, ' * sizes['gated']}{sizes['activation']}",
-    }
-    image = sizes["image"]
-    if image is None:
-        return rows | _text(sizes, UNLIMITED.get(sizes["positions"], "any length"))
-    size, patch, channels = image["size"], image["patch"], image["channels"]
-    rows["image"] = f"{size} × {size} in patches of {patch} × {patch}, {channels} channel{'s' * (channels > 1)}"
-    return rows | {"context": f"{sizes['context']:,} positions"}
-
-
-def _recurrent(sizes: dict[str, Any]) -> dict[str, str]:
-    """Of a stack of recurrent layers."""
-    both = ", read both ways" * sizes["bidirectional"]
-    return {
-        "layers": f"{sizes['layers']} of {sizes['cell'].upper()}{both}",
-        "width": f"{sizes['d_model']:,}",
-        "hidden": f"{sizes['d_hidden']:,}",
-    } | _text(sizes, "any length")
-
-
-def _text(sizes: dict[str, Any], unlimited: str) -> dict[str, str]:
-    context = sizes["context"]
-    return {
-        "vocabulary": f"{sizes['vocabulary']:,} tokens",
-        "context": unlimited if context is None else f"{context:,} positions",
-    }
 
 
 def _tokenizer(found: Facts) -> str:

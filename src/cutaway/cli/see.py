@@ -44,9 +44,9 @@ def run(
     model = ready(name)
     trace = model.trace(Path(text) if _is_image(model) else text, target)
     if html is not None:
-        from cutaway.seeing.html import page
+        from cutaway.seeing.html import write_page
 
-        _write(html, page(trace, text=text).encode())
+        write_page(trace, html, text=text)
     shown = _chosen(trace, kind, layer)
     if shown is None:
         if png is not None or explain is not None or as_json:
@@ -248,14 +248,3 @@ def _data(trace: Trace, name: str, text: str, shown: Shown, head: int | None) ->
         "heads": [{"head": each, "score": scores[each], "weights": shown.weights[each].tolist()} for each in chosen],
         "strongest": [asdict(link) for link in shown.links(chosen)],
     }
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Whole or not at all."""
-    aside = path.with_name(f".{path.name}.new")
-    try:
-        aside.write_bytes(content)
-        aside.replace(path)
-    except OSError as error:
-        aside.unlink(missing_ok=True)
-        raise InputError(f"can't write {path}: {error.strerror}") from None
