@@ -38,3 +38,8 @@ def __getattr__(name: str) -> Any:
     if name not in _PUBLIC:
         raise AttributeError(f"module 'cutaway' has no attribute '{name}'")
     return getattr(import_module(_PUBLIC[name]), name)
+
+
+def __dir__() -> list[str]:
+    """The public names, loaded or not; the modules that were imported on the way are left out."""
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})

@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
@@ -14,6 +14,7 @@ from cutaway.errors import CheckpointError, ConfigError
 from cutaway.files import read_json
 from cutaway.loading import check_tokenizer
 from cutaway.models.config import Config, TransformerConfig
+from cutaway.models.summary import sizes
 from cutaway.models.usage import Usage
 from cutaway.text.files import load_tokenizer
 from cutaway.text.tokenizer import Tokenizer
@@ -59,6 +60,11 @@ class Facts:
     def vocabularies(self) -> dict[str, int]:
         """How many tokens each half knows; images are not tokens."""
         return self._of_halves("vocabulary")
+
+    @property
+    def sizes(self) -> dict[str, dict[str, Any]]:
+        """Half -> what its config says of its size; see models/summary.py."""
+        return sizes(self.config)
 
     def _of_halves(self, field: str) -> dict[str, int]:
         halves = {"encoder": self.config.encoder, "decoder": self.config.decoder}

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import torch
 
+from cutaway.aliases import hinted
 from cutaway.checkpoints import huggingface, llama2c, native
 from cutaway.checkpoints.hub import fetch
 from cutaway.checkpoints.weights import WEIGHTS
@@ -19,6 +20,7 @@ from cutaway.text.tokenizer import Tokenizer
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16, "float64": torch.float64}
 
 
+@hinted
 def load(
     name: str | Path,
     *,

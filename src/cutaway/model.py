@@ -4,11 +4,13 @@ import json
 import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from types import MethodType
 from typing import TYPE_CHECKING, Any, Literal
 
+from cutaway.aliases import hinted
 from cutaway.checkpoints import huggingface, native
 from cutaway.checkpoints.usage import CONFIG, Files, read_usage, side_files, usage_keys
 from cutaway.decoding.generation import Generation
@@ -48,7 +50,10 @@ class Task:
 
     def __get__(self, model: "Model | None", owner: type) -> Any:
         function = getattr(import_module(f"cutaway.tasks.{self.name}"), self.name)
-        return function if model is None else MethodType(function, model)
+        return function if model is None else MethodType(_hinted(function), model)
+
+
+_hinted = cache(hinted)
 
 
 @dataclass
@@ -197,3 +202,9 @@ class Model:
         halves = "-".join(half for half in ("encoder", "decoder") if getattr(self.config, half) is not None)
         n = sum(weight.numel() for weight in self.network.parameters())
         return f"Model({self.name!r}, {halves}, {n:,} parameters)"
+
+    def _repr_html_(self) -> str:
+        """How a notebook shows it: what it is, its sizes, and what it can be asked."""
+        from cutaway.seeing.notebook import model_html
+
+        return model_html(self)

@@ -23,6 +23,7 @@ from cutaway.cli.main import main
 from cutaway.facts import licence
 from cutaway.loading import load
 from cutaway.model import Model
+from cutaway.models.summary import size_rows
 from cutaway.models.usage import Usage
 from cutaway.text.train import train_tokenizer
 from tests import commands
@@ -103,6 +104,10 @@ def test_info_of_a_folder_of_hugging_face(run: Callable[..., Done], gpt2: Path) 
     assert rows["architecture"] == "GPT2LMHeadModel"
     assert rows["halves"] == "decoder-only"
     assert rows["head"] == "language model"
+    assert rows["blocks"] == "3"
+    assert rows["width"] == "24"
+    assert rows["heads"] == "4, each 6 wide"
+    assert "feed-forward  96 wide, gelu_tanh" in done.out
     assert rows["vocabulary"] == "300 tokens"
     assert rows["context"] == "13 positions"
     assert rows["tokenizer"] == "byte-level BPE, 277 tokens"
@@ -150,6 +155,35 @@ def test_info_of_our_own_format(name: str, run: Callable[..., Done], tmp_path: P
     text = run("info", tmp_path / "model").out
     assert max(map(len, text.splitlines())) <= 80 or len(str(tmp_path)) > 60
     assert "no, yes" in text
+    for half in ("encoder", "decoder"):
+        stack = getattr(network.config, half)
+        assert (half in found["sizes"]) == (stack is not None)
+        if stack is not None:
+            sizes = found["sizes"][half]
+            assert (sizes["d_model"], sizes["vocabulary"]) == (stack.d_model, stack.vocabulary)
+            assert sizes.get("d_ff") == getattr(stack, "d_ff", None)
+            assert sizes.get("d_hidden") == getattr(stack, "d_hidden", None)
+    titles = [line.split()[0] for line in text.splitlines() if line and line[0] != " "]
+    recurrent = network.config.kind == "recurrent"
+    wanted = ["layers", "width", "hidden"] if recurrent else ["blocks", "width", "heads", "feed-forward"]
+    assert set(titles) >= {*wanted, "context"}
+
+
+def test_info_says_the_sizes() -> None:
+    t5 = size_rows(cutaway.preset("t5-small"))
+    assert (t5["blocks"], t5["width"], t5["heads"]) == ("6 in each half", "512", "8, each 64 wide")
+    assert t5["context"] == "any length, by relative positions"
+    halves = size_rows(shrunk("transformer-tiny"))
+    assert (halves["blocks"], halves["width"]) == ("encoder 3\ndecoder 2", "24")
+    llama = size_rows(shrunk("llama-15m"))
+    assert (llama["heads"], llama["feed-forward"]) == ("4, each 6 wide; 2 for keys and values", "20 wide, gated, silu")
+    assert (llama["vocabulary"], llama["context"]) == ("19 tokens", "13 positions")
+    gru = size_rows(shrunk("bahdanau-gru"))
+    assert gru["layers"] == "encoder 1 of GRU, read both ways\ndecoder 1 of GRU"
+    assert (gru["hidden"], gru["context"]) == ("encoder 10\ndecoder 12", "any length")
+    vit = size_rows(shrunk("vit-tiny"))
+    assert (vit["image"], vit["context"]) == ("12 × 12 in patches of 4 × 4, 3 channels", "10 positions")
+    assert "vocabulary" not in vit
 
 
 def test_our_own_format_remembers_the_family(run: Callable[..., Done], gpt2: Path, tmp_path: Path) -> None:

@@ -126,6 +126,17 @@ def test_models_json_adds_up() -> None:
         (["models", "--context", "0"], "Invalid value for '--context'"),
         (["model"], "No such command 'model'"),
         (["models", "--jsn"], "No such option"),
+        (["translate", "--num-beams", "3"], "No such option: --num-beams; cutaway calls it --beams (see "),
+        (["translate", "--num_return_sequences", "3"], "cutaway calls it --n-best (see "),
+        (["translate", "--max_tokens", "3"], "No such option: --max_tokens; cutaway calls it --max-tokens (see "),
+        (["complete", "--max-new-tokens", "3"], "cutaway calls it --max-tokens (see "),
+        (["complete", "--max-length", "3"], "--max-tokens, which counts only the tokens that are written (see "),
+        (["complete", "--do-sample"], "does so with any of --temperature, --top-k"),
+        (["fill", "--top-k", "3"], "cutaway calls it --top (see "),
+        (["translate", "--batch-size", "3"], "texts are put into batches by their number of tokens"),
+        (["train", "translate", "--batch-size", "3"], "it is a setting: --set batches.tokens=…"),
+        (["train", "translate", "--lr", "3"], "it is a setting: --set optimizer.rate=…"),
+        (["models", "--batch-size", "3"], "No such option: --batch-size (see "),
     ],
 )
 def test_mistakes_are_one_clear_message_and_exit_code_2(arguments: list[str], message: str) -> None:
@@ -135,6 +146,40 @@ def test_mistakes_are_one_clear_message_and_exit_code_2(arguments: list[str], me
     assert len(done.err.splitlines()) == 1
     assert "Traceback" not in done.err
     assert done.out == ""
+
+
+def test_settings_that_are_hinted_at_exist() -> None:
+    from cutaway.cli.hints import SETTINGS
+    from cutaway.training.config import TrainConfig
+
+    for key in SETTINGS:
+        section, _, name = key.partition(".")
+        assert hasattr(getattr(TrainConfig(), section), name)
+
+
+LOOKED_AT = """
+import builtins, rlcompleter, sys
+import cutaway
+before = dir(cutaway)
+assert "torch" not in sys.modules
+assert rlcompleter.Completer({"cutaway": cutaway}).complete("cutaway.__vers", 0) == "cutaway.__version__"
+assert "torch" not in sys.modules
+assert rlcompleter.Completer({"cutaway": cutaway}).complete("cutaway.lo", 0).startswith("cutaway.load")
+names = {}
+exec("from cutaway import *", names)
+after = dir(cutaway)
+assert before == after, set(after) - set(before)
+public = [name for name in before if not name.startswith("_")]
+assert sorted({*names} - {"__builtins__"}) == sorted([*public, "__version__"])
+assert {"__all__", "__doc__", "__file__", "__name__", "__path__", "__spec__", "__version__"} <= {*before}
+print(*public)
+"""
+
+
+def test_the_package_shows_its_public_names() -> None:
+    done = subprocess.run([sys.executable, "-c", LOOKED_AT], capture_output=True, text=True, timeout=60)
+    assert (done.stderr, done.returncode) == ("", 0)
+    assert done.stdout.split() == sorted(set(cutaway.__all__) - {"__version__"})
 
 
 def test_a_reader_that_stops_early_is_no_error() -> None:

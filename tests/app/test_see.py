@@ -1,9 +1,11 @@
 """`cutaway see` as a person uses it."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
+import torch
 
 import cutaway
 from tests import commands
@@ -26,12 +28,72 @@ def test_heads_are_drawn() -> None:
     assert (done.code, done.err) == (0, "")
     lines = done.out.splitlines()
     assert lines[0] == cutaway.load("en-fr").translate(TEXT)
-    assert sum(line.split().count("head") for line in lines if not line.startswith("  1.")) == 6
+    assert [f"head {head}" for head in range(6)] == re.findall(r"head \d", "".join(filter(_is_title, lines)))
     assert max(map(len, lines)) <= 100
+    assert "says most: --head" in done.out
     assert "█" in done.out
     links = lines[lines.index("strongest") + 1 :]
     assert len(links) == 8
     assert all("→" in line for line in links)
+
+
+def _is_title(line: str) -> bool:
+    """Of the line above heads: `head 0    head 1`"""
+    return set(line.split()) <= {"head", *"0123456789"} and "head" in line
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+@pytest.mark.parametrize("text", ["The cat", TEXT, f"{TEXT} {TEXT} {TEXT}"])
+@pytest.mark.parametrize("kind", ["cross", "encoder"])
+def test_what_is_drawn_fits(width: int, text: str, kind: str) -> None:
+    """Keys are words with a gap between them, or numbers: never two letters of each."""
+    lines = see(text, "--kind", kind, COLUMNS=str(width)).out.splitlines()
+    assert max(map(len, lines)) <= width
+    assert not any("Than" in line or "Thca" in line for line in lines)
+    assert any(re.match(r" *0 1 2 |.*0 +5 +10|.*│ |.*The +cat", line) for line in lines)
+
+
+def test_an_alignment_fits_too() -> None:
+    for width in (60, 80):
+        done = commands.run(["translate", "--attention", TEXT], environment={"COLUMNS": str(width)})
+        drawing = done.out.splitlines()[1:]
+        assert max(map(len, drawing)) <= width
+        assert any("animal" in line for line in drawing)
+
+
+def test_the_sink_is_named_and_does_not_compete(tmp_path: Path) -> None:
+    model = tiny_sink(tmp_path)
+    done = see("the cat sat on the mat", "-m", model)
+    assert (done.code, done.err) == (0, "")
+    said = " ".join(done.out.split())
+    assert re.search(r"sink: the first token, <s>, gets most of the attention of [0-9]+ of 12 decoder heads", said)
+    links = done.out.partition("strongest\n")[2].splitlines()
+    assert len(links) == 8
+    assert not any("→ <s>" in link for link in links)
+    data = json.loads(see("the cat sat on the mat", "-m", model, "--json").out)
+    assert (data["sink"]["key"], data["sink"]["of"]) == (0, 12)
+    assert len(data["strongest"]) == 8
+    assert all(link["query"] > 0 and link["key"] > 0 for link in data["strongest"])
+
+
+def tiny_sink(folder: Path) -> Path:
+    """A decoder in which the first position is a long vector, and every query has a part that looks for it."""
+    model = cutaway.load(tiny.gpt2(folder / "gpt2"))
+    decoder = model.network.decoder
+    with torch.no_grad():
+        decoder.embedding.positions.weight[0] = 0
+        decoder.embedding.positions.weight[0, 0] = 50
+        for block in decoder.blocks:
+            block.self_attention.q.bias += 0.5
+            block.self_attention.k.weight[:, 0] = 1
+    return model.save(folder / "sink")
+
+
+def test_a_token_alone_has_nothing_to_choose() -> None:
+    from cutaway.cli.see import Shown
+
+    shown = Shown("decoder.blocks.0.self_attention", "decoder", torch.ones(2, 1, 1), ["cat"], ["cat"], None)
+    assert shown.links([0, 1]) == []
 
 
 def test_one_head_is_drawn_with_its_tokens() -> None:
@@ -49,7 +111,7 @@ def test_json_holds_the_networks_weights() -> None:
     assert data["queries"] == data["keys"] == list(trace.words.target)
     assert [each["weights"] for each in data["heads"]] == [head.tolist() for head in weights]
     best = data["strongest"][0]
-    assert best["weight"] == weights.max().item() == weights[best["head"], best["query"], best["key"]].item()
+    assert best["weight"] == weights[:, 1:].max().item() == weights[best["head"], best["query"], best["key"]].item()
 
 
 def test_json_explains_too() -> None:

@@ -572,6 +572,25 @@ def test_a_notebook_shows_a_trace(browser: Browser, models: dict[str, Model], tm
     page.context.close()
 
 
+def test_a_notebook_shows_heads_where_there_is_little_room(
+    browser: Browser, models: dict[str, Model], tmp_path: Path
+) -> None:
+    from cutaway.seeing.html import framed
+
+    shown = framed(models["en-fr"].trace(SENTENCE), limit=600_000)
+    (tmp_path / "notebook.html").write_text(f"<!doctype html><html><body>{shown}</body></html>", encoding="utf-8")
+    page = browser.new_context(offline=True).new_page()
+    problems: list[str] = []
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.goto((tmp_path / "notebook.html").as_uri())
+    expect(page.locator("p").first).to_contain_text("values are left out, the largest first")
+    frame = page.frame_locator("iframe")
+    expect(frame.get_by_role("link", name="Heads")).to_have_attribute("aria-current", "page")
+    frame.locator("[data-name]").first.wait_for()
+    assert problems == []
+    page.context.close()
+
+
 def test_weight_of_the_page() -> None:
     """JavaScript at most 180 KB, gzipped."""
     import gzip

@@ -11,6 +11,7 @@ from cutaway.cli.prose import Screen
 from cutaway.facts import Facts, Stored, facts
 from cutaway.loading import locate
 from cutaway.models.size import Size, size
+from cutaway.models.summary import size_rows
 
 FORMATS = {"huggingface": "Hugging Face", "cutaway": "cutaway's own", "llama2.c": "llama2.c"}
 
@@ -62,6 +63,7 @@ def record(found: Facts, counted: Size) -> dict[str, Any]:
         "dtypes": found.dtypes,
         "bytes": found.n_bytes,
         "n_tensors": len(found.stored),
+        "sizes": found.sizes,
         "vocabulary": found.vocabularies,
         "context": found.contexts,
         "tokenizer": tokenizer and {
@@ -88,8 +90,7 @@ def _rows(found: Facts, counted: Size) -> dict[str, str]:
         "head": None if head is None else head.kind.replace("_", " "),
         "parameters": f"{counted.parameters:,}",
         "weights": f"{len(found.stored)} tensors, {' and '.join(found.dtypes)}, {short(found.n_bytes)}B",
-        "vocabulary": _halves(found.vocabularies, "tokens"),
-        "context": _halves(found.contexts, "positions"),
+        **size_rows(found.config),
         "tokenizer": _tokenizer(found),
         "writing": _writing(found),
         "labels": ", ".join(usage.labels),
@@ -98,13 +99,6 @@ def _rows(found: Facts, counted: Size) -> dict[str, str]:
         "unused": ", ".join(found.ignored),
     }
     return {title: text for title, text in rows.items() if text}
-
-
-def _halves(numbers: dict[str, int], what: str) -> str:
-    """`512 tokens`, or each half's where they differ."""
-    if len(set(numbers.values())) == 1:
-        return f"{next(iter(numbers.values())):,} {what}"
-    return ", ".join(f"{half} {number:,} {what}" for half, number in numbers.items())
 
 
 def _tokenizer(found: Facts) -> str:

@@ -13,6 +13,7 @@ from typing import Annotated, Literal, NoReturn
 import typer
 
 import cutaway
+from cutaway.cli.hints import hint
 from cutaway.cli.options import (
     SHIPPED_TRANSLATOR,
     Beams,
@@ -107,7 +108,9 @@ def see(
     kind: Annotated[
         Literal["encoder", "decoder", "cross"] | None, typer.Option(help="Whose attention: cross, if it has one.")
     ] = None,
-    layer: Annotated[int | None, typer.Option(min=0, help="From 0; by default where attention is sharpest.")] = None,
+    layer: Annotated[
+        int | None, typer.Option(min=0, help="From 0; by default that of the head that says most.")
+    ] = None,
     head: Annotated[int | None, typer.Option(min=0, help="One head, from 0, larger; by default all.")] = None,
     explain: Annotated[
         str | None, typer.Option(metavar="QUERY,KEY", help="The sums behind one weight; tokens or their numbers.")
@@ -567,6 +570,14 @@ def _command(error: Exception) -> str:
     return "cutaway" if context is None else str(context.command_path)
 
 
+def _mistake(error: typer.TyperException) -> str:
+    """Typer's sentence; of an option that another library has, with the name it has here."""
+    option, context = getattr(error, "option_name", None), getattr(error, "ctx", None)
+    if option is not None and context is not None and (said := hint(option, context.command)):
+        return f"No such option: {option}; {said}"
+    return " ".join(error.format_message().split()).rstrip(".")
+
+
 def main() -> None:
     """A user's mistake is one line on stderr and exit code 2; never a traceback."""
     try:
@@ -583,8 +594,7 @@ def main() -> None:
             sys.stdout.flush()  # here, where its errors can be told
         sys.exit(code)
     except typer.TyperException as error:  # an option or command that does not exist, or a value it can't take
-        message = " ".join(error.format_message().split()).rstrip(".")
-        _fail(f"{message} (see {_command(error)} --help)")
+        _fail(f"{_mistake(error)} (see {_command(error)} --help)")
     except CutawayError as error:
         _fail(str(error))
     except (typer.Abort, KeyboardInterrupt):

@@ -2,10 +2,10 @@
 
 import json
 import shutil
+import textwrap
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Literal
 
 import torch
 from torch import Tensor
@@ -16,10 +16,14 @@ from cutaway.errors import InputError, unknown
 from cutaway.seeing import drawn
 from cutaway.seeing.described import attentions
 from cutaway.seeing.explain import Explanation
+from cutaway.seeing.head_scores import Kind, Sink, choosing, find_sink, score_heads
 from cutaway.seeing.trace import Trace
 
-Kind = Literal["encoder", "decoder", "cross"]
 LINKS = 8
+LINES = 100
+"""Lines that the heads may take; of more heads, those are drawn that say most."""
+MOST = 100
+"""Queries and keys that are drawn."""
 
 
 def run(
@@ -40,27 +44,26 @@ def run(
     model = ready(name)
     trace = model.trace(Path(text) if _is_image(model) else text, target)
     if html is not None:
-        from cutaway.seeing.html import page
+        from cutaway.seeing.html import write_page
 
-        _write(html, page(trace, text=text).encode())
-    attention = _chosen(trace, kind, layer)
-    if attention is None:
+        write_page(trace, html, text=text)
+    shown = _chosen(trace, kind, layer)
+    if shown is None:
         if png is not None or explain is not None or as_json:
             raise InputError(f"{name} has no attention: there is nothing to draw")
         print(f"{name} has no attention: it remembers in its state. All values: cutaway studio, or --html out.html")
         return
-    weights_HTS = _weights(trace, attention)
-    if head is not None and head >= len(weights_HTS):
-        raise InputError(f"{attention} has {len(weights_HTS)} heads, counted from 0; there is no head {head}")
+    attention, n_heads = shown.name, len(shown.weights)
+    if head is not None and head >= n_heads:
+        raise InputError(f"{attention} has {n_heads} heads, counted from 0; there is no head {head}")
     if png is not None:
         from cutaway.seeing import plots
 
         figure = plots.heads(trace, attention) if head is None else plots.head(trace, attention, head)
         plots.save(figure, png)
-    rows, columns = _tokens(trace, attention)
-    explained = None if explain is None else _explained(trace, attention, weights_HTS, head, explain, rows, columns)
+    explained = None if explain is None else _explained(trace, shown, head, explain)
     if as_json:
-        data = _data(trace, name, text, attention, weights_HTS, head)
+        data = _data(trace, name, text, shown, head)
         if explained is not None:
             data["explained"] = [each.to_json() for each in explained]
         print(json.dumps(data, ensure_ascii=False))
@@ -68,7 +71,7 @@ def run(
         for each in explained:
             print(harmless(str(each)) + "\n")
     else:
-        for line in _drawing(trace, attention, weights_HTS, head, rows, columns):
+        for line in _drawing(trace, shown, head, shutil.get_terminal_size((100, 24)).columns):
             print(harmless(line))
 
 
@@ -80,8 +83,35 @@ def _is_image(model: object) -> bool:
     return sees(model)
 
 
-def _chosen(trace: Trace, kind: Kind | None, layer: int | None) -> str | None:
-    """The attention that is asked for: of the kind that tells most, in the layer where it is sharpest."""
+@dataclass(frozen=True)
+class Shown:
+    """Attention that is looked at: weights [heads, queries, keys] of a layer, their tokens, the sink of its stack."""
+
+    name: str
+    kind: Kind
+    weights: Tensor
+    rows: list[str]
+    columns: list[str]
+    sink: Sink | None
+
+    @property
+    def scores(self) -> list[float]:
+        """How much each head says; see head_scores.py."""
+        return list(score_heads(self.weights, self.kind).tolist())
+
+    def links(self, heads: Sequence[int]) -> list[drawn.Link]:
+        """The strongest of these heads. A query without a choice does not compete, and nobody's link to the sink."""
+        found = drawn.strongest(
+            self.weights[torch.tensor(heads)],
+            LINKS,
+            choosing(self.weights, self.kind),
+            None if self.sink is None else self.sink.key,
+        )
+        return [replace(link, head=heads[link.head]) for link in found]
+
+
+def _chosen(trace: Trace, kind: Kind | None, layer: int | None) -> Shown | None:
+    """The attention that is asked for: of the kind that tells most, in the layer of the head that says most."""
     assert trace.model is not None
     known = attentions(trace.model)
     kinds = list(dict.fromkeys(each["kind"] for each in known))
@@ -89,19 +119,16 @@ def _chosen(trace: Trace, kind: Kind | None, layer: int | None) -> str | None:
         return None
     if kind is not None and kind not in kinds:
         raise InputError(f"{trace.model.name} has no {kind} attention; it has {' and '.join(kinds)}")
-    wanted = kind or ("cross" if "cross" in kinds else kinds[0])
-    found = {each["block"]: each["name"] for each in known if each["kind"] == wanted}
+    wanted: Kind = kind or ("cross" if "cross" in kinds else kinds[0])
+    found = {each["block"]: str(each["name"]) for each in known if each["kind"] == wanted}
+    if layer is not None and layer not in found:
+        raise InputError(unknown(f"{wanted} layer", str(layer), map(str, found)))
+    weights = {name: _weights(trace, name) for name in found.values()}
     if layer is not None:
-        if layer not in found:
-            raise InputError(unknown(f"{wanted} layer", str(layer), map(str, found)))
-        return str(found[layer])
-    return str(min(found.values(), key=lambda name: _spread(_weights(trace, name))))
-
-
-def _spread(weights_HTS: Tensor) -> float:
-    """Small where attention is sharp: the entropy of the mean over the heads."""
-    mean_TS = weights_HTS.mean(0)
-    return float(-(mean_TS * (mean_TS + 1e-9).log()).sum(-1).mean())
+        name = found[layer]
+    else:
+        name = max(weights, key=lambda name: float(score_heads(weights[name], wanted).max()))
+    return Shown(name, wanted, weights[name], *_tokens(trace, name), find_sink(list(weights.values()), wanted))
 
 
 def _weights(trace: Trace, attention: str) -> Tensor:
@@ -118,7 +145,7 @@ def _tokens(trace: Trace, attention: str) -> tuple[list[str], list[str]]:
 
 
 def _plain(token: str) -> str:
-    return token.removeprefix("▁").strip() or "·"
+    return " ".join(token.removeprefix("▁").split()) or "·"
 
 
 def _written(trace: Trace) -> str | None:
@@ -127,45 +154,70 @@ def _written(trace: Trace) -> str | None:
     return trace.model.tokenizer.decode(trace.search.written[0].ids)
 
 
-def _drawing(
-    trace: Trace, attention: str, weights_HTS: Tensor, head: int | None, rows: Sequence[str], columns: Sequence[str]
-) -> list[str]:
-    lines = [] if (written := _written(trace)) is None else [written, ""]
-    title = f"{attention}.weights"
-    if attention.startswith("decoder."):
+def _drawing(trace: Trace, shown: Shown, head: int | None, width: int) -> list[str]:
+    lines = [] if (written := _written(trace)) is None else [*textwrap.wrap(written, width), ""]
+    title = f"{shown.name}.weights" + ("" if head is None else f", head {head}")
+    if shown.name.startswith("decoder."):
         title += " (a row is the newest word that was read; it chose the next)"
-    if head is not None:
-        lines += [f"{title}, head {head}", *drawn.matrix(rows, columns, weights_HTS[head])]
-    elif len(weights_HTS) == 1:
-        lines += [title, *drawn.matrix(rows, columns, weights_HTS[0])]
-    else:
-        width = shutil.get_terminal_size((100, 24)).columns
-        lines += [title, *drawn.side_by_side(rows, columns, weights_HTS, width)]
-    shown = weights_HTS if head is None else weights_HTS[head : head + 1]
-    lines += ["", "strongest"]
-    for link in drawn.strongest(shown, LINKS):
-        number = link.head if head is None else head
-        lines.append(f"  {link.weight:.2f}  {rows[link.query]} → {columns[link.key]}  (head {number})")
+    lines += [*textwrap.wrap(title, width), *_sink(shown, width)]
+    heads, drawing = _heads(shown, head, width)
+    lines += drawing
+    links = [link for link in shown.links(heads) if link.weight >= 0.005]
+    only = "no token has another to look at" if shown.sink is None else "every token looks at the sink alone"
+    lines += ["", "strongest" if links else only]
+    for link in links:
+        lines.append(f"  {link.weight:.2f}  {shown.rows[link.query]} → {shown.columns[link.key]}  (head {link.head})")
     return lines
 
 
-def _explained(
-    trace: Trace,
-    attention: str,
-    weights_HTS: Tensor,
-    head: int | None,
-    asked: str,
-    rows: Sequence[str],
-    columns: Sequence[str],
-) -> list[Explanation]:
+def _heads(shown: Shown, head: int | None, width: int) -> tuple[Sequence[int], list[str]]:
+    """Which heads are drawn, and the drawing: the one asked for; else all for which there is room, those that say most
+    first, or that one alone if no two fit beside each other."""
+    rows, columns, n = shown.rows, shown.columns, len(shown.weights)
+    scores = shown.scores
+    by_score = sorted(range(n), key=lambda head: -scores[head])
+    said: list[str] = []
+    if max(len(rows), len(columns)) > MOST:
+        said = [f"{len(rows)} × {len(columns)} weights a head are too many for a terminal: --html out.html shows them"]
+        return (range(n) if head is None else [head]), textwrap.wrap(said[0], width)
+    beside = drawn.per_line(rows, columns, width)
+    if head is None and n > 1 and beside > 1:
+        heads = sorted(by_score[: beside * max(1, LINES // (len(rows) + 3))])
+        said += [f"{len(heads)} of {n} heads are drawn"] if len(heads) < n else []
+        said += [f"head {by_score[0]} says most: --head {by_score[0]} draws it alone"] if max(scores) else []
+        drawing = drawn.side_by_side(rows, columns, shown.weights, width, heads)
+    else:
+        if head is None and n > 1:
+            said = [f"head {by_score[0]} of {n} is drawn, which says most: --head draws another"]
+        heads = [by_score[0] if head is None else head]
+        sink = None if shown.sink is None else shown.sink.key
+        drawing = drawn.matrix(rows, columns, shown.weights[heads[0]], width=width, sink=sink)
+    return heads, [*textwrap.wrap("; ".join(said), width), "", *drawing]
+
+
+def _sink(shown: Shown, width: int) -> list[str]:
+    """A sentence that names the sink, where there is one."""
+    if shown.sink is None:
+        return []
+    sink, rows_T = shown.sink, choosing(shown.weights, shown.kind)
+    share = float(shown.weights[:, rows_T, sink.key].mean())
+    place = "the first token" if sink.key == 0 else f"token {sink.key}"
+    said = (
+        f"attention sink: {place}, {shown.columns[sink.key]}, gets most of the attention of {sink.heads} of {sink.of} "
+        f"{shown.kind} heads, whatever they read, and {share:.0%} of it here; links to it are left out below"
+    )
+    return textwrap.wrap(said, width)
+
+
+def _explained(trace: Trace, shown: Shown, head: int | None, asked: str) -> list[Explanation]:
     """Each step to one weight; without a head, of the one that looks there most."""
     parts = asked.split(",")
     if len(parts) != 2:
         raise InputError(f"--explain {asked!r}: give a query and a key, as words or numbers: --explain 3,5")
-    query, key = _place(parts[0], rows, "query"), _place(parts[1], columns, "key")
+    query, key = _place(parts[0], shown.rows, "query"), _place(parts[1], shown.columns, "key")
     if head is None:
-        head = int(weights_HTS[:, query, key].argmax())
-    names = [f"{attention}.{value}" for value in ("scores", "scaled_scores", "masked_scores", "weights")]
+        head = int(shown.weights[:, query, key].argmax())
+    names = [f"{shown.name}.{value}" for value in ("scores", "scaled_scores", "masked_scores", "weights")]
     which = {"head": head} if "H" in trace.axes(names[-1]) else {}
     return [trace.explain(name, **which, query=query, key=key) for name in names if name in trace]
 
@@ -181,30 +233,18 @@ def _place(asked: str, tokens: Sequence[str], what: str) -> int:
     raise InputError(f"there is no {what} {asked!r}; choose one of {numbered}")
 
 
-def _data(
-    trace: Trace, name: str, text: str, attention: str, weights_HTS: Tensor, head: int | None
-) -> dict[str, object]:
-    rows, columns = trace.labels(f"{attention}.weights")[-2:]
-    chosen = range(len(weights_HTS)) if head is None else [head]
-    links = drawn.strongest(weights_HTS[torch.tensor(list(chosen))], LINKS)
+def _data(trace: Trace, name: str, text: str, shown: Shown, head: int | None) -> dict[str, object]:
+    rows, columns = trace.labels(f"{shown.name}.weights")[-2:]
+    chosen = range(len(shown.weights)) if head is None else [head]
+    scores = shown.scores
     return {
         "model": name,
         "text": text,
         "written": _written(trace),
-        "attention": attention,
+        "attention": shown.name,
         "queries": rows,
         "keys": columns,
-        "heads": [{"head": each, "weights": weights_HTS[each].tolist()} for each in chosen],
-        "strongest": [asdict(link) | {"head": chosen[link.head]} for link in links],
+        "sink": None if shown.sink is None else asdict(shown.sink),
+        "heads": [{"head": each, "score": scores[each], "weights": shown.weights[each].tolist()} for each in chosen],
+        "strongest": [asdict(link) for link in shown.links(chosen)],
     }
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Whole or not at all."""
-    aside = path.with_name(f".{path.name}.new")
-    try:
-        aside.write_bytes(content)
-        aside.replace(path)
-    except OSError as error:
-        aside.unlink(missing_ok=True)
-        raise InputError(f"can't write {path}: {error.strerror}") from None

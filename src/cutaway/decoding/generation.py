@@ -1,10 +1,12 @@
 """What is asked of a search, and what it gives: plain records that search, engines and tasks share."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
-from typing import Annotated, Any, Literal, TypedDict
+from typing import Annotated, Any, Literal, Self, TypedDict
 
+from cutaway.aliases import unknown_option
 from cutaway.checks import Count, Positive, Rule, Size, check_fields
-from cutaway.errors import ConfigError, unknown
+from cutaway.errors import ConfigError
 
 Share = Annotated[float, Rule("above 0 and at most 1", lambda number: 0 < number <= 1)]
 Exponent = Annotated[float, Rule("from -10 to 10", lambda number: -10 <= number <= 10)]
@@ -47,6 +49,11 @@ class Generation:
     cached: bool = True  # False computes every step from the start: slow, for comparison
     batch_tokens: Size = 2048  # how many tokens go into one batch: sources (or prompts and what is written) × beams
 
+    def __new__(cls, **options: Any) -> Self:
+        """Names are checked here, before the dataclass's own __init__ answers an unknown one with a TypeError."""
+        _check_names(options)
+        return super().__new__(cls)
+
     def __post_init__(self) -> None:
         check_fields(self)
 
@@ -88,11 +95,15 @@ class Changes(Numbers, total=False):
 
 def changed(generation: Generation, changes: dict[str, Any]) -> Generation:
     """`generation` with these fields changed; a name that is none of its fields is an error that suggests one."""
-    known = [field.name for field in fields(Generation)]
-    for name in changes:
-        if name not in known:
-            raise ConfigError(unknown("option", name, known))
+    _check_names(changes)
     return replace(generation, **changes)
+
+
+def _check_names(options: Iterable[str]) -> None:
+    known = [field.name for field in fields(Generation)]
+    for name in options:
+        if name not in known:
+            raise ConfigError(unknown_option(name, known))
 
 
 @dataclass(frozen=True)

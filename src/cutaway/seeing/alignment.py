@@ -1,5 +1,6 @@
 """Which words of the source a translator looked at for each word it wrote: cross-attention, drawn with shades."""
 
+import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -24,7 +25,8 @@ class Alignment:
 
     def __str__(self) -> str:
         """A column for each word of the source, a row for each that was written, and the word it looked at most."""
-        return "\n".join(matrix(self.written, self.source, self.weights))
+        width = shutil.get_terminal_size((100, 24)).columns
+        return "\n".join(matrix(self.written, self.source, self.weights, width=width))
 
 
 def alignment(model: "Model", text: str, written: str) -> Alignment:

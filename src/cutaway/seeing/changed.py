@@ -110,6 +110,22 @@ class Changed:
             lines.append(f"{a.label}: {best.text} {best.p:.4f} → {now.text} {now.p:.4f}")
         return "\n".join(lines)
 
+    def __repr__(self) -> str:
+        from cutaway.seeing.notebook import edit_text
+
+        said = f"{self.before.text!r} → {self.after.text!r}" if self.before.text is not None else ""
+        furthest = max(self.differences, key=lambda each: each.divergence, default=None)
+        if furthest is not None:
+            compared = f"{len(self.differences)} places compared"
+            said += f"{', ' * bool(said)}{compared}, at most {furthest.divergence:.4f} nats apart at {furthest.label!r}"
+        return f"Changed({', '.join(map(edit_text, self.edits)) or 'no edits'}{': ' * bool(said)}{said})"
+
+    def _repr_html_(self) -> str:
+        """How a notebook shows it."""
+        from cutaway.seeing.notebook import changed_html
+
+        return changed_html(self)
+
 
 def run(
     model: "Model",

@@ -3,13 +3,19 @@
 import base64
 import html
 import json
-from collections.abc import Mapping
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from importlib import resources
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cutaway.errors import CutawayError, InputError
+from cutaway.models.config import StackConfig
 from cutaway.seeing.analysis import Side, logit_lens, rollout
-from cutaway.seeing.described import describe
+from cutaway.seeing.described import attentions, describe
+from cutaway.seeing.head_scores import Kind, score_heads
 from cutaway.seeing.told import TOP, plain, told
 from cutaway.seeing.trace import Trace
 
@@ -18,45 +24,182 @@ if TYPE_CHECKING:
 
 ROOM = 8_000_000
 """Numbers that are put into a page, some 40 MB: of a long text, logits and other large values are left out."""
+NOTEBOOK = 3_000_000
+"""Bytes of a trace in a notebook, which keeps every output in its file."""
 _SLOT = '<script type="application/json" id="cutaway-data">'
 
 
 def page(trace: Trace, *, text: str | None = None, view: str = "", info: dict[str, Any] | None = None) -> str:
     """The page, with the trace in it. `view` is the address that it opens, such as `#/heads?layer=1`."""
-    model = trace.model
-    if model is None:
+    bare = _bare(trace, text, info)
+    values = {name: _bytes(trace, name) for name in _that_fit(trace)}
+    found = {**_analysis(trace, "lens"), **_analysis(trace, "rollout")}
+    return _joined(trace, {**bare, "values": values, **found}, view)
+
+
+def write_page(trace: Trace, path: Path, *, text: str | None = None) -> Path:
+    """The page as a file, whole or not at all."""
+    content, aside = page(trace, text=text), path.with_name(f".{path.name}.new")
+    try:
+        aside.write_text(content, encoding="utf-8")
+        aside.replace(path)
+    except OSError as error:
+        aside.unlink(missing_ok=True)
+        raise InputError(f"can't write {path}: {error.strerror}") from None
+    return path
+
+
+def _bare(trace: Trace, text: str | None = None, info: dict[str, Any] | None = None) -> dict[str, Any]:
+    """What the page says of a trace, without its values."""
+    if trace.model is None:
         raise InputError("this trace is of a bare network; trace a model to see it in a page: model.trace(text)")
-    info = told(model, trace, "here", text) if info is None else {**info, "id": "here"}
-    kept: dict[str, Any] = {"info": info | {"edits": info.get("edits", []), "seconds": info.get("seconds", 0.0)}}
-    kept["values"] = {name: _bytes(trace, name) for name in _that_fit(trace)}
-    for name, found in (("lens", lens), ("rollout", rolled)):
-        try:
-            kept[name] = found(model, trace)
-        except CutawayError:  # not every model has them
-            continue
-    return filled({"models": [describe(model)], "traces": [kept], "address": view})
+    info = told(trace.model, trace, "here", text) if info is None else {**info, "id": "here"}
+    return {"info": info | {"edits": info.get("edits", []), "seconds": info.get("seconds", 0.0)}}
+
+
+def _analysis(trace: Trace, name: str) -> dict[str, Any]:
+    """{name: what it found}: "lens", what each block would say, or "rollout". Nothing where the model has none."""
+    assert trace.model is not None
+    with suppress(CutawayError):
+        return {name: (lens if name == "lens" else rolled)(trace.model, trace)}
+    return {}
+
+
+def _lens_size(trace: Trace) -> int:
+    """Bytes of a logit lens, about, before the seconds that one of a large model takes: a word and its probability
+    have some 60."""
+    assert trace.model is not None
+    stack = trace.model.config.decoder or trace.model.config.encoder
+    n_blocks = stack.n_blocks + 1 if isinstance(stack, StackConfig) else 0
+    return n_blocks * len(trace.words.target or trace.words.source) * TOP * 60
+
+
+def _joined(trace: Trace, kept: dict[str, Any], view: str = "") -> str:
+    assert trace.model is not None
+    return filled({"models": [describe(trace.model)], "traces": [kept], "address": view})
 
 
 def filled(data: Mapping[str, Any]) -> str:
     """The page on disk, with its data."""
     before, slot, after = _template().partition(_SLOT)
     assert slot
-    return before + slot + json.dumps(data, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c") + after
+    return before + slot + _written(data) + after
 
 
-def framed(trace: Trace, height: int = 720) -> str:
-    """The page in a frame of its own, as a notebook shows it; a list of the values where there is no model."""
+def _written(data: Mapping[str, Any]) -> str:
+    return json.dumps(data, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c")
+
+
+def framed(trace: Trace, height: int = 720, limit: int = NOTEBOOK) -> str:
+    """The page in a frame of its own, as a notebook shows it: at most `limit` bytes.
+
+    Values are put in while there is room; above the frame stands which are left out, and how to see them. A trace
+    without a model, or with more words than fit, is a list of its values.
+    """
     if trace.model is None or not _is_built():
-        rows = "".join(
-            f"<tr><td><code>{html.escape(name)}</code></td><td>{list(trace[name].shape)}</td>"
-            f"<td>{html.escape(trace.formula(name))}</td></tr>"
-            for name in trace
-        )
-        return f"<table><tr><th>value</th><th>shape</th><th>formula</th></tr>{rows}</table>"
+        return _listed(trace, limit)
+    kept = {**_bare(trace), "values": {}}
+    room = limit - len(_frame(_joined(trace, kept), height).encode()) - _SAID
+    if room < 0:
+        return _listed(trace, limit)
+    left_out = []
+    for name, title in (("lens", "what each block would say"), ("rollout", "attention rollout")):
+        most = room // 4  # the values that it is made of are worth more
+        too_large = name == "lens" and _lens_size(trace) > most
+        found = {} if too_large else _analysis(trace, name)
+        size = len(_quoted(_written(found)).encode())
+        if too_large or size > most:
+            left_out.append(title)
+        else:
+            kept |= found
+            room -= size
+    fits, view = _for_notebook(trace, room)
+    kept["values"] = {name: _bytes(trace, name) for name in trace if name in fits}
+    names = sorted((name for name in trace if name not in fits), key=lambda name: -trace[name].numel())
+    return _note(trace, names, left_out) + _frame(_joined(trace, kept, view), height)
+
+
+def _for_notebook(trace: Trace, room: int) -> tuple[set[str], str]:
+    """The values for `room` bytes, and the view to open with them ("": the usual one).
+
+    Where not all fit, half of the room is for attention: of the layers whose heads say most, as many as fit; the rest
+    is for all values, the small ones first. If no output of a block is among them, the heads are shown first.
+    """
+
+    def size(name: str) -> int:
+        return 4 * ((4 * trace[name].numel() + 2) // 3) + len(name) + 6  # base64, quotes and commas
+
+    fits = set(_that_fit(trace, room, size))
+    if len(fits) == len(trace) or trace.model is None:
+        return fits, ""
+    known = [each for each in attentions(trace.model) if f"{each['name']}.weights" in trace]
+    scores = {each["name"]: _score(trace, each["name"], each["kind"]) for each in known}
+    known.sort(key=lambda each: -scores[each["name"]])
+    taken, first = set(), room // 2
+    for each in known:
+        name = f"{each['name']}.weights"
+        if size(name) <= first:
+            taken.add(name)
+            first -= size(name)
+    fits = taken | set(_that_fit(trace, room - sum(map(size, taken)), lambda name: 0 if name in taken else size(name)))
+    best = known[0] if known and f"{known[0]['name']}.weights" in fits else None
+    if best is None or any(re.search(r"\.\d+\.output$", name) for name in fits):
+        return fits, ""
+    return fits, f"#/heads?kind={best['kind']}&layer={best['block']}"
+
+
+def _score(trace: Trace, attention: str, kind: Kind) -> float:
+    weights = trace[f"{attention}.weights"][0]
+    return float(score_heads(weights if weights.dim() == 3 else weights.unsqueeze(0), kind).max())
+
+
+_SAID = 20_000
+"""Bytes for the sentence about what is left out."""
+
+
+def _frame(content: str, height: int) -> str:
     return (
         f'<iframe title="a trace" sandbox="allow-scripts" style="width:100%;height:{height}px;border:0" '
-        f'srcdoc="{html.escape(page(trace), quote=True)}"></iframe>'
+        f"srcdoc='{_quoted(content)}'></iframe>"
     )
+
+
+def _quoted(content: str) -> str:
+    """For an attribute in single quotes: only & and ' need another spelling there, and JSON has neither often."""
+    return content.replace("&", "&amp;").replace("'", "&#39;")
+
+
+def _note(trace: Trace, names: list[str], others: list[str]) -> str:
+    """Which values a notebook does not get, by patterns, the largest first, and where they are to be had."""
+    if not names and not others:
+        return ""
+    patterns = Counter(re.sub(r"\.\d+\.", ".*.", name) for name in names)
+    listed = [name if n == 1 else f"{name} ({n})" for name, n in patterns.items()]
+    which = ", ".join(listed[:4]) + (f" and {len(listed) - 4} other kinds" if len(listed) > 4 else "")
+    said = (
+        f"To keep the notebook small, {len(names)} of {len(trace)} values are left out, the largest first: {which}"
+        f"{''.join(f'; and {other}' for other in others)}. "
+        "trace[name] has each of them; trace.to_html('trace.html') and cutaway see --html write a page with up to "
+        "40 MB of values; a trace that keeps less, as model.trace(text, keep='*.weights'), has more of it here."
+    )
+    more = f"<details><summary>all that are left out</summary>{html.escape(', '.join(listed)[: _SAID // 2])}</details>"
+    return f'<p style="margin:0 0 4px">{html.escape(said)}</p>{more if len(listed) > 4 else ""}'
+
+
+def _listed(trace: Trace, limit: int) -> str:
+    """A table: of each value its name, shape and formula, as many as there is room for."""
+    head, room, rows = "<tr><th>value</th><th>shape</th><th>formula</th></tr>", limit - _SAID, []
+    for name in trace:
+        row = (
+            f"<tr><td><code>{html.escape(name)}</code></td><td>{list(trace[name].shape)}</td>"
+            f"<td>{html.escape(trace.formula(name))}</td></tr>"
+        )
+        room -= len(row.encode())
+        if room < 0:
+            break
+        rows.append(row)
+    rest = f"<p>and {len(trace) - len(rows)} more</p>" if len(rows) < len(trace) else ""
+    return f"<table>{head}{''.join(rows)}</table>{rest}"
 
 
 def lens(model: "Model", trace: Trace) -> dict[str, Any]:
@@ -71,12 +214,13 @@ def rolled(model: "Model", trace: Trace) -> dict[str, Any]:
     return dict(plain(found))
 
 
-def _that_fit(trace: Trace) -> list[str]:
+def _that_fit(trace: Trace, room: int = ROOM, size: Callable[[str], int] | None = None) -> list[str]:
     """The values for which there is room, the small ones first, in the order in which they were computed."""
+    size = size or (lambda name: trace[name].numel())
     fits, taken = set(), 0
-    for name in sorted(trace, key=lambda name: trace[name].numel()):
-        taken += trace[name].numel()
-        if taken > ROOM:
+    for name in sorted(trace, key=size):
+        taken += size(name)
+        if taken > room:
             break
         fits.add(name)
     return [name for name in trace if name in fits]

@@ -110,6 +110,12 @@ class Trace(Mapping[str, Tensor]):
 
         return read(Path(folder).expanduser())
 
+    def to_html(self, path: str | Path) -> Path:
+        """Writes a page that needs nothing else, with up to 40 MB of the values; larger ones are left out."""
+        from cutaway.seeing.html import write_page
+
+        return write_page(self, Path(path).expanduser())
+
     def facts(self, name: str) -> Facts:
         if name not in self._facts:
             raise UnknownNameError(unknown("value", name, self._facts, limit=12))
@@ -141,7 +147,7 @@ class Trace(Mapping[str, Tensor]):
         return f"Trace({len(self)} values)"
 
     def _repr_html_(self) -> str:
-        """How a notebook shows it: a page of its own, which asks nobody for anything."""
+        """How a notebook shows it: a page of its own, of at most 3 MB, which asks nobody for anything."""
         from cutaway.seeing.html import framed
 
         return framed(self)

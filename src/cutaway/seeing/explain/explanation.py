@@ -67,6 +67,16 @@ class Explanation:
     def __str__(self) -> str:
         return "\n".join(self.lines)
 
+    def __repr__(self) -> str:
+        place, _, text, says = self.lines
+        return f"Explanation({place}: {text}; {says})"
+
+    def _repr_html_(self) -> str:
+        """How a notebook shows it."""
+        from cutaway.seeing.notebook import explanation_html
+
+        return explanation_html(self)
+
     def to_json(self) -> dict[str, Any]:
         return {
             "name": self.name,
