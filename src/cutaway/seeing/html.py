@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
+from cutaway.checkpoints.weights import raw_bytes
 from cutaway.errors import CutawayError, InputError
 from cutaway.seeing.analysis import Side, logit_lens, rollout
 from cutaway.seeing.described import describe
@@ -83,7 +84,8 @@ def _that_fit(trace: Trace) -> list[str]:
 
 
 def _bytes(trace: Trace, name: str) -> str:
-    return base64.b64encode(trace[name].float().contiguous().numpy().astype("<f4").tobytes()).decode()
+    value = trace[name].float().contiguous()
+    return base64.b64encode(raw_bytes(value)).decode()
 
 
 def _is_built() -> bool:
