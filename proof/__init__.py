@@ -1,0 +1,1 @@
+"""Proofs that take too long for every day: what is promised to strangers, tried as they would."""
