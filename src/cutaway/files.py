@@ -1,5 +1,6 @@
 """Files that appear whole or not at all, and JSON read with care."""
 
+import errno
 import json
 import os
 import re
@@ -10,6 +11,8 @@ from contextlib import contextmanager
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
+
+from platformdirs import user_cache_dir
 
 from cutaway.errors import CheckpointError
 
@@ -24,11 +27,13 @@ OURS = (
 
 
 def cache_folder(name: str) -> Path:
-    """Where cutaway keeps what it can make again: $CUTAWAY_CACHE, or `cutaway` in the user's cache; made if need be."""
-    base = os.environ.get("CUTAWAY_CACHE")
-    if base is None:
-        base = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.join("~", ".cache"), "cutaway")
-    folder = Path(base).expanduser() / name
+    """A folder for what cutaway can make again, made if need be: in $CUTAWAY_CACHE, or in the cache that this system
+    has for its user (~/.cache/cutaway or in $XDG_CACHE_HOME; ~/Library/Caches/cutaway). OSError: there can be none."""
+    base = os.environ.get("CUTAWAY_CACHE") or user_cache_dir("cutaway", appauthor=False)
+    try:
+        folder = Path(base).expanduser() / name
+    except RuntimeError:  # no home
+        raise FileNotFoundError(errno.ENOENT, "there is no home folder to keep it in", base) from None
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     return folder
 

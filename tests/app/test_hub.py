@@ -10,9 +10,11 @@ from pathlib import Path
 import huggingface_hub.constants as constants
 import pytest
 
+import cutaway
 from cutaway.checkpoints import hub as ours
 from cutaway.checkpoints.hub import fetch, wanted
 from cutaway.errors import CheckpointError
+from tests import commands
 from tests.app.hub_server import COMMIT, Hub, serving
 
 SMALL = {
@@ -185,9 +187,77 @@ def test_the_hub_says_no(hub: Hub) -> None:
 
 
 def test_no_connection() -> None:
-    with pytest.raises(CheckpointError, match=r"^there is no folder 'owner/whole', and owner/whole can't be fetched: "
-                                              r"the hub can't be reached \(.+\)$"):  # fmt: skip
+    """One sentence, without what the resolver said."""
+    with pytest.raises(CheckpointError) as caught:
         fetch("owner/whole")
+    assert str(caught.value) == (
+        "there is no folder 'owner/whole', and the hub can't be reached to fetch owner/whole; name a folder, or "
+        "connect, and get it once: cutaway get owner/whole"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "way"),
+    [
+        ("llama-15m", "train one with `cutaway train complete --text FILE --preset llama-15m --out FOLDER`"),
+        ("transformer-tiny", "train one with `cutaway train translate --source FILE --target FILE --preset"),
+        ("bert-base", "train one with `cutaway train classify --pairs FILE --preset bert-base --out FOLDER`"),
+        ("awd-lstm", "train one with `cutaway train complete --text FILE --preset awd-lstm --out FOLDER`"),
+        ("vit-tiny", 'build it in Python with cutaway.build("vit-tiny")'),
+    ],
+)
+@pytest.mark.parametrize("offline", [False, True])
+def test_a_preset_is_no_model(hub: Hub, name: str, way: str, offline: bool) -> None:
+    """The hub has no model without an owner, but for the oldest: it need not be asked."""
+    with pytest.raises(CheckpointError) as caught:
+        fetch(name, offline=offline)
+    said = str(caught.value)
+    assert said.startswith(f"{name} is a preset here, an architecture without weights: {way}")
+    assert said.endswith(f"or see its sizes with `cutaway models {name}`")
+    assert hub.asked == []
+
+
+def test_a_preset_that_the_hub_knows_by_that_name(hub: Hub, cache: Path) -> None:
+    """gpt2 is both. What is there is taken; else both are told of."""
+    told = (
+        "gpt2 is a preset here, an architecture without weights: train one with `cutaway train complete --text FILE "
+        "--preset gpt2 --out FOLDER`, or see its sizes with `cutaway models gpt2`; trained weights of that size are "
+        "openai-community/gpt2 on the hub"
+    )
+    for options in ({"offline": True}, {}):
+        with pytest.raises(CheckpointError) as caught:
+            fetch("gpt2", **options)
+        assert str(caught.value) == told
+    assert hub.asked == ["api/models/gpt2"]
+    hub.models["gpt2"] = SMALL | WEIGHTS
+    folder = fetch("gpt2")
+    assert folder.is_relative_to(cache)
+    assert fetch("gpt2", offline=True) == folder
+
+
+def test_a_preset_that_the_hub_knows_without_a_hub() -> None:
+    with pytest.raises(CheckpointError, match=r"^the hub can't be reached, and t5-small is a preset here, .*; trained "
+                                              r"weights of that size are google-t5/t5-small on the hub$"):  # fmt: skip
+        fetch("t5-small")
+
+
+def test_a_model_in_the_cache_goes_before_a_preset(cache: Path) -> None:
+    folder = lay_out(cache, "bert-base", SMALL | WEIGHTS)
+    assert fetch("bert-base") == folder
+
+
+def test_a_preset_s_name_in_python_and_in_commands() -> None:
+    said = "bert-base is a preset here, an architecture without weights"
+    with pytest.raises(CheckpointError, match=said):
+        cutaway.load("bert-base")
+    for command in (["info", "bert-base"], ["get", "bert-base"], ["classify", "a cat", "--model", "bert-base"]):
+        assert said in commands.one_sentence(commands.run(command))
+
+
+def test_a_model_that_comes_with_cutaway_need_not_be_fetched() -> None:
+    done = commands.run(["get", "en-fr"])
+    assert (done.code, done.err) == (0, "")
+    assert done.out.splitlines()[0].endswith("en-fr")
 
 
 def test_no_answer_in_time(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:

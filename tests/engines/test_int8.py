@@ -1,6 +1,9 @@
-"""int8: close to float32, the same with kernels and without, kept beside the model, heard by who listens."""
+"""int8: close to float32, the same with kernels and without, kept in a cache, heard by who listens."""
 
+import errno
+import os
 import shutil
+from pathlib import Path
 
 import pytest
 import torch
@@ -197,38 +200,101 @@ def saved(tmp_path):
     return load(Model(noisy(shrunk("gpt2"))).save(tmp_path / "model"))
 
 
-def test_int8_weights_are_kept_and_found_again(saved: Model, monkeypatch) -> None:
-    first = saved.engine("native", "int8")
-    assert (saved.folder / int8_files.NAME).is_file()
+@pytest.fixture
+def kept(tmp_path, monkeypatch) -> Path:
+    """Where int8 weights are kept: an empty cache."""
+    monkeypatch.setenv("CUTAWAY_CACHE", str(tmp_path / "cache"))
+    int8_files._warn.cache_clear()
+    return tmp_path / "cache" / "int8"
+
+
+def read(folder: Path) -> torch.Tensor:
+    return load(folder).engine("native", "int8").read(torch.tensor([[1, 2, 3]]))
+
+
+def test_int8_weights_are_kept_and_found_again(saved: Model, kept: Path, monkeypatch) -> None:
+    first = read(saved.folder)
+    assert len(list(kept.iterdir())) == 1
     monkeypatch.setattr(int8, "quantized", lambda weight: pytest.fail("quantised again"))
-    again = load(saved.folder).engine("native", "int8")
-    tokens = torch.randint(0, saved.config.decoder.vocabulary, (2, 5))
-    assert torch.equal(first.read(tokens), again.read(tokens))
+    assert torch.equal(first, read(saved.folder))
 
 
-def test_kept_weights_of_another_model_are_not_used(saved: Model, tmp_path) -> None:
-    saved.engine("native", "int8")
+def test_nothing_is_written_beside_a_model(saved: Model, kept: Path) -> None:
+    """Its folder may be a package's, whose next wheel would pack it; an old file there is not believed either."""
+    old = saved.folder / "cutaway-int8.safetensors"
+    old.write_bytes(b"of an earlier version")
+    before = {path: path.stat().st_mtime_ns for path in (saved.folder, *saved.folder.iterdir())}
+    expected = read(saved.folder)
+    assert {path: path.stat().st_mtime_ns for path in (saved.folder, *saved.folder.iterdir())} == before
+    old.unlink()
+    assert torch.equal(read(saved.folder), expected)
+    assert len(list(kept.iterdir())) == 1
+
+
+def test_kept_weights_of_another_model_are_not_used(saved: Model, kept: Path, tmp_path) -> None:
+    read(saved.folder)
     other = noisy(shrunk("gpt2"), seed=7)
     folder = Model(other, None).save(tmp_path / "other")
-    shutil.copy(saved.folder / int8_files.NAME, folder / int8_files.NAME)
-    tokens = torch.randint(0, saved.config.decoder.vocabulary, (2, 5))
-    assert torch.equal(load(folder).engine("native", "int8").read(tokens), in_int8(other)(tokens))
+    shutil.copy(int8_files.place(saved.folder), int8_files.place(folder))
+    assert torch.equal(read(folder), in_int8(other)(torch.tensor([[1, 2, 3]])))
+    assert len(list(kept.iterdir())) == 2
 
 
-def test_a_damaged_file_is_made_again(saved: Model) -> None:
-    expected = saved.engine("native", "int8").read(torch.tensor([[1, 2]]))
-    path = saved.folder / int8_files.NAME
+def test_a_model_saved_again_replaces_what_was_kept(saved: Model, kept: Path) -> None:
+    read(saved.folder)
+    other = noisy(shrunk("gpt2"), seed=7)
+    Model(other, None).save(saved.folder)
+    assert torch.equal(read(saved.folder), in_int8(other)(torch.tensor([[1, 2, 3]])))
+    assert len(list(kept.iterdir())) == 1
+
+
+def test_a_damaged_file_is_made_again(saved: Model, kept: Path) -> None:
+    expected = read(saved.folder)
+    (path,) = kept.iterdir()
     path.write_bytes(path.read_bytes()[:100])
-    assert torch.equal(load(saved.folder).engine("native", "int8").read(torch.tensor([[1, 2]])), expected)
+    assert torch.equal(read(saved.folder), expected)
     assert path.stat().st_size > 100
 
 
-def test_a_folder_and_a_cache_that_cant_be_written_cost_time_only(saved: Model, tmp_path, monkeypatch) -> None:
-    (tmp_path / "file").write_text("no folder")
-    monkeypatch.setenv("CUTAWAY_CACHE", str(tmp_path / "file"))
-    monkeypatch.setattr(int8_files.os, "access", lambda path, mode: False)
-    assert saved.engine("native", "int8").precision == "int8"
-    assert not (saved.folder / int8_files.NAME).exists()
+def test_the_cache_is_bounded(saved: Model, kept: Path, tmp_path, monkeypatch) -> None:
+    read(saved.folder)
+    (first,) = kept.iterdir()
+    monkeypatch.setattr(int8_files, "LARGEST", 2 * first.stat().st_size)
+    folders = [Model(noisy(shrunk("gpt2"), seed=i), None).save(tmp_path / f"model {i}") for i in (1, 2)]
+    read(folders[0])
+    read(saved.folder)  # used last, so it stays
+    abandoned = kept / ".killed.safetensors.x"
+    abandoned.mkdir()
+    os.utime(abandoned, (0, 0))
+    read(folders[1])
+    assert set(kept.iterdir()) == {first, int8_files.place(folders[1])}
+    monkeypatch.setattr(int8_files, "LARGEST", first.stat().st_size // 2)
+    Model(noisy(shrunk("gpt2"), seed=3), None).save(folders[1])
+    before = first.read_bytes()
+    read(folders[1])
+    assert first.read_bytes() == before, "what is too large is not kept, and drives nothing out"
+
+
+def test_a_cache_that_cant_be_written_costs_time_only(saved: Model, kept: Path, monkeypatch, caplog) -> None:
+    expected = read(saved.folder)
+    kept.parent.with_name("file").write_text("no folder")
+    monkeypatch.setenv("CUTAWAY_CACHE", str(kept.parent.with_name("file")))
+    assert torch.equal(read(saved.folder), expected)
+    assert torch.equal(read(saved.folder), expected)
+    assert [record.getMessage() for record in caplog.records] == [
+        "int8 weights can't be kept in the cache (Not a directory), and are computed at every start; "
+        "CUTAWAY_CACHE names another folder"
+    ]
+
+
+def test_a_full_disk_costs_time_only(saved: Model, kept: Path, monkeypatch, caplog) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(int8_files, "write_weights", full)
+    assert len(read(saved.folder)) == 1
+    assert "No space left on device" in caplog.text
+    assert list(kept.iterdir()) == []
 
 
 def test_an_engine_follows_changed_weights(saved: Model) -> None:

@@ -1,11 +1,14 @@
 """summarize: T5's prefix, lengths and beams, and no text cut."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import cutaway
 from cutaway.errors import CheckpointError, InputError
+from cutaway.models.usage import Usage
+from tests.app.small_hub import translator
 from tests.tasks import small
 
 
@@ -54,6 +57,34 @@ def test_long_texts_and_other_models_are_told(tmp_path: Path) -> None:
         translator.summarize("the cat")
     with pytest.raises(InputError, match="gpt2 is a decoder with a language-model head; summarize needs"):
         small.model("gpt2").summarize("the cat")
+
+
+def test_a_translator_is_no_summariser(tmp_path: Path) -> None:
+    with pytest.raises(InputError) as caught:
+        cutaway.load("en-fr").summarize("The cat sat on the mat.")
+    assert str(caught.value) == (
+        "en-fr was trained to translate, not to summarize: run it with translate; summarize needs an encoder-decoder "
+        "that was taught to, like google-t5/t5-small"
+    )
+    marian = cutaway.load(translator().save(tmp_path / "marian", format="huggingface"))
+    with pytest.raises(InputError, match="marian was trained to translate, not to summarize"):
+        marian.summarize("the cat")
+    again = cutaway.load(marian.save(tmp_path / "ours"))
+    assert again.usage.task == "translate"
+
+
+def test_a_model_that_was_taught_both_does_both(tmp_path: Path) -> None:
+    """T5's config.json says more than one word for what it was last trained for."""
+    model = small.t5(tmp_path / "t5")
+    model.usage = replace(model.usage, task="translate")
+    small.scripted(model, "the cat")
+    assert model.summarize("the cat sat") == "the cat"
+
+
+def test_a_classifier_or_writer_is_no_translator() -> None:
+    model = small.model("gpt2", usage=Usage(task="complete", start=2, pad=0))
+    with pytest.raises(InputError, match="gpt2 was trained to complete, not to translate: run it with complete"):
+        model.translate("the cat")
 
 
 @pytest.mark.parametrize(

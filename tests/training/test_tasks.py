@@ -76,6 +76,7 @@ def test_a_classifier_learns(tmp_path: Path) -> None:
     assert outcome.scores["accuracy"] > 95
     model = cutaway.load(tmp_path / "out")
     assert model.usage.labels == ("bad", "good")
+    assert model.usage.task == "classify"
     assert model.classify("this film was wonderful")[0].label == "good"
 
 
@@ -121,7 +122,8 @@ def test_a_trained_model_searches_as_was_best(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(translation, "PENALTIES", (1.8,))
     config = toy.config(toy.corpus(tmp_path / "data"), "validation.tune=true")
     train(config, tmp_path / "out")
-    assert cutaway.load(tmp_path / "out").usage.length_penalty == 1.8
+    usage = cutaway.load(tmp_path / "out").usage
+    assert (usage.length_penalty, usage.task) == (1.8, "translate")
     assert "It searches with 5 beams, length penalty 1.8." in (tmp_path / "out" / "README.md").read_text()
     monkeypatch.setattr(translation, "PENALTIES", (1.0,))
     resume(tmp_path / "out")

@@ -8,6 +8,8 @@ from pathlib import Path
 from cutaway.checkpoints.weights import INDEX, WEIGHTS
 from cutaway.errors import CheckpointError
 from cutaway.files import read_json
+from cutaway.models.config import StackConfig
+from cutaway.models.presets import PRESETS, preset
 
 CONFIG = "config.json"
 PICKLE, PICKLE_INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
@@ -23,11 +25,18 @@ SMALL = (
 )  # fmt: skip
 """A model's files beside its weights, as patterns; no other file is ever asked for."""
 
+OWNERS = {
+    **dict.fromkeys(("gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl"), "openai-community"),
+    **dict.fromkeys(("t5-small", "t5-base", "t5-large"), "google-t5"),
+}
+"""Presets whose names the hub knows, too, from the days when a model there needed no owner -> who owns it today."""
+
 _PART = r"[A-Za-z0-9_](?:[\w.-]{0,94}\w)?"
 _NAME = re.compile(rf"{_PART}(?:/{_PART})?", re.ASCII)
 _REVISION = re.compile(r"\w[\w.+-]*(?:/\w[\w.+-]*)*", re.ASCII)
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _LARGEST_INDEX = 100_000_000
+UNREACHABLE = "the hub can't be reached"
 
 log = logging.getLogger("cutaway")
 
@@ -55,12 +64,14 @@ def fetch(name: str, *, revision: str | None = None, offline: bool = False, pick
     _check(name, revision)
     from huggingface_hub import constants
 
-    offline = offline or constants.HF_HUB_OFFLINE
+    offline = offline or constants.HF_HUB_OFFLINE or (name in PRESETS and name not in OWNERS)  # it has no such name
     what = f"{name} at revision {revision}" if revision else name
     fixed = revision is not None and _COMMIT.fullmatch(revision) is not None  # a commit never changes: no need to ask
     folder = _cached(name, revision, pickles) if offline or fixed else None
     if folder is not None:
         return folder
+    if offline and name in PRESETS:
+        raise CheckpointError(_not_trained(name))
     if offline:
         raise CheckpointError(
             f"there is no folder {name!r}, and {what} is not (or not wholly) in the cache; "
@@ -72,13 +83,38 @@ def fetch(name: str, *, revision: str | None = None, offline: bool = False, pick
         raise
     except Exception as error:  # its HTTP client's, its storage's and the disk's errors have no common class
         if refusal := _refusal(error, name, revision):
-            raise CheckpointError(refusal) from None
+            raise CheckpointError(_not_trained(name) if name in PRESETS else refusal) from None
         trouble = _trouble(error)
     folder = _cached(name, revision, pickles)
+    if folder is None and name in PRESETS:
+        raise CheckpointError(f"{trouble}, and {_not_trained(name)}")
+    if folder is None and trouble == UNREACHABLE:
+        raise CheckpointError(
+            f"there is no folder {name!r}, and {trouble} to fetch {what}; name a folder, or connect, and get it once: "
+            f"cutaway get {name}"
+        )
     if folder is None:
         raise CheckpointError(f"there is no folder {name!r}, and {what} can't be fetched: {trouble}")
     log.warning("%s; using the copy of %s in the cache", trouble, what)
     return folder
+
+
+def _not_trained(name: str) -> str:
+    """What a preset is, where a model was asked for, and how to come to one."""
+    config = preset(name)
+    stack = config.encoder or config.decoder
+    if isinstance(stack, StackConfig) and stack.patches is not None:
+        way = f'build it in Python with cutaway.build("{name}")'
+    else:
+        task = "translate --source FILE --target FILE"
+        if config.encoder is None or config.decoder is None:
+            task = "complete --text FILE" if config.encoder is None else "classify --pairs FILE"
+        way = f"train one with `cutaway train {task} --preset {name} --out FOLDER`"
+    known = f"; trained weights of that size are {OWNERS[name]}/{name} on the hub" if name in OWNERS else ""
+    return (
+        f"{name} is a preset here, an architecture without weights: {way}, or see its sizes with `cutaway models "
+        f"{name}`{known}"
+    )
 
 
 def _check(name: str, revision: str | None) -> None:
@@ -156,7 +192,7 @@ def _trouble(error: BaseException) -> str:
     if isinstance(error, HfHubHTTPError):
         return f"the hub answered with error {error.response.status_code}"
     if "TransportError" in kinds:
-        return f"the hub can't be reached ({lines[0]})"
+        return UNREACHABLE
     if isinstance(error, OSError) and error.errno is not None:
         return f"it can't be written to the cache ({error.strerror})"
     return f"the hub's answer can't be used ({kinds[0]}: {lines[0]})"

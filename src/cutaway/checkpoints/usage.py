@@ -29,6 +29,7 @@ def read_usage(files: Files, family: Family, config: TransformerConfig, where: P
     start = keys.get("decoder_start_token_id") if config.encoder is not None else keys.get("bos_token_id")
     pad = _token(keys, "pad_token_id", keys.get("pad_token_id"))
     return Usage(
+        task=family.task,
         start=_token(keys, "start", start),
         end=_tokens(keys, "eos_token_id"),
         pad=pad,

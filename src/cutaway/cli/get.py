@@ -5,11 +5,12 @@ import json
 from cutaway.checkpoints.hub import fetch
 from cutaway.cli.info import headline, record
 from cutaway.facts import facts
+from cutaway.loading import SHIPPED, shipped
 from cutaway.models.size import size
 
 
 def run(name: str, revision: str | None, as_json: bool) -> None:
-    found = facts(fetch(name, revision=revision))
+    found = facts(SHIPPED / name if name in shipped() else fetch(name, revision=revision))
     if as_json:
         print(json.dumps({"name": name} | record(found, size(found.config)), indent=2))
         return

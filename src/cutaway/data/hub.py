@@ -130,5 +130,5 @@ def _library(text: str) -> ModuleType:
 def _sentence(text: str, error: Exception) -> str:
     reason = " ".join(str(error).split()) or type(error).__name__
     if isinstance(error, ConnectionError) or "Offline" in type(error).__name__:
-        return f"{text} can't be reached ({reason[:300]}); go online, or give files of it with --pairs"
+        return f"{text} can't be read: the hub can't be reached; connect, or give files of it with --pairs"
     return f"{text} can't be read ({reason[:300]}); write it as hf:owner/name or hf:owner/name:config:split"

@@ -12,9 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Literal, TypeVar
 
-import torch
 from torch import Tensor
 
+from cutaway.checkpoints.weights import raw_bytes
 from cutaway.engines.ctranslate2_spec import library, to_spec
 from cutaway.errors import CheckpointError, ConfigError
 from cutaway.files import cache_folder
@@ -100,5 +100,4 @@ def fingerprint(network: Network, usage: Usage, stored: Stored) -> str:
 
 def _hash(tensor: Tensor) -> str:
     plain = tensor.detach().cpu().contiguous()
-    bytes_ = plain.reshape(-1).view(torch.uint8).numpy()
-    return f"{plain.dtype} {list(plain.shape)} {hashlib.sha256(bytes_.data).hexdigest()}"
+    return f"{plain.dtype} {list(plain.shape)} {hashlib.sha256(raw_bytes(plain)).hexdigest()}"

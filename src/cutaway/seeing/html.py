@@ -11,6 +11,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cutaway.checkpoints.weights import raw_bytes
 from cutaway.errors import CutawayError, InputError
 from cutaway.models.config import StackConfig
 from cutaway.seeing.analysis import Side, logit_lens, rollout
@@ -227,7 +228,8 @@ def _that_fit(trace: Trace, room: int = ROOM, size: Callable[[str], int] | None 
 
 
 def _bytes(trace: Trace, name: str) -> str:
-    return base64.b64encode(trace[name].float().contiguous().numpy().astype("<f4").tobytes()).decode()
+    value = trace[name].float().contiguous()
+    return base64.b64encode(raw_bytes(value)).decode()
 
 
 def _is_built() -> bool:

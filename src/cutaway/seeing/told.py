@@ -12,6 +12,7 @@ from torch import Tensor
 
 from cutaway.seeing.changed import places
 from cutaway.seeing.trace import Trace
+from cutaway.tasks.pixels import to_picture
 
 if TYPE_CHECKING:
     from cutaway.model import Model
@@ -73,14 +74,11 @@ def top_of(probabilities_RV: Tensor, names: Sequence[str], n: int = TOP) -> list
 
 def picture(model: "Model", pixels_CIJ: Tensor, patches: tuple[int, int]) -> dict[str, Any]:
     """The image as the network was given it, in colours again."""
-    import PIL.Image
-
     channels = pixels_CIJ.shape[0]
     mean = torch.tensor(model.usage.image_mean or (0.5,) * channels).view(-1, 1, 1)
     std = torch.tensor(model.usage.image_std or (0.5,) * channels).view(-1, 1, 1)
     shown = ((pixels_CIJ * std + mean).clamp(0, 1) * 255).round().to(torch.uint8)
-    image = PIL.Image.fromarray(shown[0].numpy() if channels == 1 else shown[:3].permute(1, 2, 0).numpy())
     file = io.BytesIO()
-    image.save(file, "PNG")
+    to_picture(shown[: 1 if channels == 1 else 3]).save(file, "PNG")
     data = base64.b64encode(file.getvalue()).decode()
     return {"rows": patches[0], "columns": patches[1], "pixels": f"data:image/png;base64,{data}"}

@@ -9,8 +9,9 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
+from cutaway.checkpoints.weights import outgoing, write_weights
 from cutaway.decoding.generation import Token, Written
 from cutaway.errors import CheckpointError
 from cutaway.files import read_json
@@ -29,12 +30,12 @@ _INPUT = "input:"
 
 def write(trace: Trace, folder: Path) -> Path:
     """Both files appear whole or not at all."""
-    tensors = {name: trace[name].contiguous() for name in trace}
+    tensors = {name: trace[name] for name in trace}
     if trace.output is not None:
-        tensors[_OUTPUT] = trace.output.contiguous()
+        tensors[_OUTPUT] = trace.output
     for name, value in trace.run.inputs.items():
         if isinstance(value, torch.Tensor):
-            tensors[_INPUT + name] = value.contiguous()
+            tensors[_INPUT + name] = value
     known = {
         "format": FORMAT,
         "config": None if trace.run.config is None else trace.run.config.to_json(),
@@ -45,7 +46,7 @@ def write(trace: Trace, folder: Path) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".trace.", dir=folder) as aside:
-            save_file({name: value.clone() for name, value in tensors.items()}, Path(aside) / VALUES)
+            write_weights(Path(aside) / VALUES, {name: outgoing(value) for name, value in tensors.items()})
             (Path(aside) / KNOWN).write_text(
                 json.dumps(known, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8"
             )

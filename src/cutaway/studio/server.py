@@ -14,6 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.staticfiles import StaticFiles
 
 import cutaway
+from cutaway.checkpoints.weights import raw_bytes
 from cutaway.errors import CutawayError, UnknownNameError
 from cutaway.seeing.told import plain
 from cutaway.studio import answers
@@ -85,7 +86,8 @@ def server(studio: Studio, limits: Limits | None = None) -> Guard:
         if format == "binary":
             part = answers.part(kept.trace[name], at, limits.numbers).float().contiguous()
             shape = ",".join(map(str, part.shape))
-            return Response(part.numpy().tobytes(), media_type="application/octet-stream", headers={"X-Shape": shape})
+            data = bytes(raw_bytes(part))
+            return Response(data, media_type="application/octet-stream", headers={"X-Shape": shape})
         part = answers.part(kept.trace[name], at, limits.numbers_as_text)
         labels = [None if words is None or len(words) > 1000 else list(words) for words in kept.trace.labels(name)]
         return JSONResponse({

@@ -53,6 +53,15 @@ def check_able(model: "Model", task: str, *heads: type | None) -> None:
         raise cannot(model, task)
 
 
+def check_trained(model: "Model", task: str) -> None:
+    """The model was not trained for another task, as far as it says."""
+    trained = model.usage.task
+    if trained is not None and trained != task:
+        raise InputError(
+            f"{model.name} was trained to {trained}, not to {task}: run it with {trained}; {task} needs {NEEDS[task]}"
+        )
+
+
 def tokenizer_of(model: "Model", task: str) -> "Tokenizer":
     if model.tokenizer is None:
         raise InputError(f"{model.name} has no tokenizer, and {task} reads text; save one beside its weights")

@@ -92,18 +92,25 @@ def pixels_of(image: object, processing: Processing, patches: PatchConfig) -> Te
     return pixels
 
 
+def import_pillow() -> None:
+    """A sentence where it is not installed."""
+    try:
+        import PIL.Image  # noqa: F401
+    except ImportError:
+        raise InputError("images need Pillow, which is not installed: pip install 'cutaway[images]'") from None
+
+
 def _decoded(image: object, channels: int) -> "PIL.Image.Image":
     """A picture in memory, upright, in as many channels as the model reads."""
-    try:
-        import PIL.Image
-        import PIL.ImageOps
-    except ImportError:
-        raise InputError("reading images needs Pillow: pip install cutaway[images]") from None
+    import_pillow()
+    import PIL.Image
+    import PIL.ImageOps
+
     mode = {1: "L", 3: "RGB", 4: "RGBA"}.get(channels)
     if mode is None:
         raise InputError(f"the model reads images of {channels} channels; pictures have 1, 3 or 4: give it a tensor")
     if isinstance(image, Tensor):
-        return _picture(image).convert(mode)
+        return to_picture(image).convert(mode)
     if isinstance(image, PIL.Image.Image):
         source: PIL.Image.Image | io.BytesIO = image
     else:
@@ -145,7 +152,9 @@ def _bytes(image: object) -> bytes:
     return data
 
 
-def _picture(pixels: Tensor) -> "PIL.Image.Image":
+def to_picture(pixels: Tensor) -> "PIL.Image.Image":
+    """Bytes [channels, height, width] as a picture of Pillow's."""
+    import_pillow()
     import PIL.Image
 
     mode = {1: "L", 3: "RGB", 4: "RGBA"}.get(pixels.shape[0] if pixels.dim() == 3 else 0)

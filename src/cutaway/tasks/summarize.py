@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Unpack
 
 from cutaway.decoding.generation import Generation, Prompt, changed
-from cutaway.tasks.able import cannot
+from cutaway.tasks.able import cannot, check_trained
 from cutaway.tasks.each import each, is_text
 from cutaway.tasks.options import Options
 from cutaway.tasks.taught import Taught, tasks_of
@@ -18,10 +18,13 @@ def summarize(model: "Model", texts: object, *, details: bool = False, **options
     """A text, a list or an iterator of them -> their summaries, likewise.
 
     Prefix, lengths and beams are those that the checkpoint names for the task (T5's "summarize: "); one that names
-    none is taken for a model that does nothing else. A text longer than the model reads is an error, never cut.
+    none, and was trained for no other task that it knows of, is taken for a model that does nothing else. A text longer
+    than the model reads is an error, never cut.
     """
     tasks = tasks_of(model)
     taught = tasks.get("summarization", Taught())
+    if not tasks:
+        check_trained(model, "summarize")
     if (tasks and not taught.prefix) or (model.tokenizer is not None and model.tokenizer.kind == "Marian"):
         raise cannot(model, "summarize")  # taught other tasks; or reads one language and writes another
     writer = Writer(model, "summarize", options, changed(Generation(), {**taught.changes}), details=details)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from cutaway.decoding.generation import Generation, Prompt, changed
 from cutaway.errors import InputError
-from cutaway.tasks.able import cannot
+from cutaway.tasks.able import cannot, check_trained
 from cutaway.tasks.each import each, is_text
 from cutaway.tasks.options import Options
 from cutaway.tasks.taught import Direction, directions, tasks_of
@@ -57,6 +57,7 @@ def _direction(model: "Model", source: str | None, target: str | None) -> Direct
     if tasks and not known:
         raise cannot(model, "translate")
     if not known:
+        check_trained(model, "translate")
         return None
     fitting = [way for way in known if _is(source, way.source) and _is(target, way.target)]
     if len(fitting) == 1:

@@ -8,13 +8,13 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from cutaway.checks import Count, Positive, Probability, Rule, Size, check_fields
 from cutaway.errors import ConfigError
+from cutaway.models.usage import TaskName as TaskName
 from cutaway.parts.block import NormPlace
 from cutaway.training import optimizer, schedule
 
 Share = Annotated[float, Rule("at least 0 and at most 1", lambda number: 0 <= number <= 1)]
 NotNegative = Annotated[float, Rule("at least 0", lambda number: number >= 0)]
 TokenizerKind = Literal["bpe", "wordpiece", "unigram", "byte", "character"]
-TaskName = Literal["translate", "complete", "classify"]
 Metric = Literal["bleu", "chrf", "accuracy", "perplexity", "loss"]
 
 

@@ -152,7 +152,8 @@ def _translator(config: TrainConfig, tokenizer: Tokenizer) -> Model:
     if config.model.start is not None:
         model = load(config.model.start)
         choices.check_halves("translate", model.config, f"model.start={config.model.start!r}")
-        return Model(_further(model.network, config.model), tokenizer, model.usage, model.name, model.origin)
+        usage = replace(model.usage, task="translate")
+        return Model(_further(model.network, config.model), tokenizer, usage, model.name, model.origin)
     joint = not isinstance(tokenizer, TwoTokenizers)
     sides = (tokenizer.source, tokenizer.target) if isinstance(tokenizer, TwoTokenizers) else (tokenizer, tokenizer)
     words = (sides[0].vocabulary_size, sides[1].vocabulary_size)
@@ -169,7 +170,9 @@ def _usage(special: SpecialTokens, task: TaskName, max_length: int) -> Usage:
     start = special.start if special.start is not None else special.pad
     never = tuple(i for i in (special.pad, special.unknown, special.start, special.mask) if i is not None)
     beams = 5 if task == "translate" else 1
-    return Usage(start=start, end=(special.end,), pad=special.pad, never=never, beams=beams, max_length=max_length)
+    return Usage(
+        task=task, start=start, end=(special.end,), pad=special.pad, never=never, beams=beams, max_length=max_length
+    )  # fmt: skip
 
 
 # -------------------------------------------------------------------------------------------------------- complete
@@ -197,7 +200,8 @@ def _writer(config: TrainConfig, tokenizer: Tokenizer) -> Model:
     if config.model.start is not None:
         model = load(config.model.start)
         choices.check_halves("complete", model.config, f"model.start={config.model.start!r}")
-        return Model(_further(model.network, config.model), tokenizer, model.usage, model.name, model.origin)
+        usage = replace(model.usage, task="complete")
+        return Model(_further(model.network, config.model), tokenizer, usage, model.name, model.origin)
     words = (tokenizer.vocabulary_size, tokenizer.vocabulary_size)
     usage = _usage(tokenizer.special, "complete", config.data.max_tokens)
     return Model(build(choices.network_config("complete", config.model, words), config.seed), tokenizer, usage)
@@ -256,11 +260,11 @@ def _classification(config: TrainConfig, watch: Watch, kept: Model | None) -> Pr
 def _classifier(config: TrainConfig, tokenizer: Tokenizer, labels: tuple[str, ...]) -> Model:
     if config.model.start is not None:
         model = load(config.model.start, head=Classifier(n_classes=len(labels), hidden="tanh", dropout=0.1))
-        usage = Usage(pad=model.usage.pad, labels=labels, max_tokens=model.usage.max_tokens)
+        usage = Usage(task="classify", pad=model.usage.pad, labels=labels, max_tokens=model.usage.max_tokens)
         return Model(_further(model.network, config.model), tokenizer, usage, model.name, model.origin)
     words = (tokenizer.vocabulary_size, tokenizer.vocabulary_size)
     network = build(choices.network_config("classify", config.model, words, len(labels)), config.seed)
-    return Model(network, tokenizer, Usage(pad=tokenizer.special.pad, labels=labels))
+    return Model(network, tokenizer, Usage(task="classify", pad=tokenizer.special.pad, labels=labels))
 
 
 # ---------------------------------------------------------------------------------------------------------- shared

@@ -134,4 +134,5 @@ FAMILY = Family(
     names=names,
     prefixes=("model.",),
     writes_pad=False,
+    task="translate",
 )
