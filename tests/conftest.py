@@ -4,7 +4,6 @@ import os
 import shutil
 import signal
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -34,8 +33,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _cache_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def _cache_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> None:
     cache = tmp_path_factory.mktemp("cutaway-cache")
     shutil.copytree(Path(os.environ[_MEASURED]), cache, dirs_exist_ok=True)
     os.environ["CUTAWAY_CACHE"] = str(cache)  # commands inherit it
-    yield

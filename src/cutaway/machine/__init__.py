@@ -6,9 +6,10 @@ Each room measures what it has to choose from (`kernels/limits.py`, `training/pr
 
 import torch
 
-from cutaway.machine.forced import THREADS, forced
+from cutaway.machine.forced import THREADS
+from cutaway.machine.forced import forced as _forced
 
-if (_n := forced(THREADS)) is not None:
+if (_n := _forced(THREADS)) is not None:
     torch.set_num_threads(int(_n))
 
 CLEARLY = 1.3
