@@ -10,7 +10,7 @@ from urllib.parse import quote, urlencode
 
 import numpy as np
 import pytest
-from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Locator, Page, Route, expect, sync_playwright
 
 from cutaway.model import Model
 from cutaway.studio.traces import Kept
@@ -377,6 +377,22 @@ def test_words_come_one_at_a_time(name: str, visit: Visit, picture: bytes) -> No
     words = page.locator("[aria-labelledby=so-far] [data-id]")
     expect(words).to_have_count(2)
     assert int(words.last.get_attribute("data-id")) not in visit.served.studio.models[name].usage.never
+
+
+def test_a_step_asked_for_too_soon_is_taken_when_it_can_be(visit: Visit, picture: bytes) -> None:
+    """The words to choose from are still on their way when the button is pressed again."""
+    page = run(visit, "gpt2", picture, "words")
+    page.locator(".choices [data-id][data-p]").nth(3).wait_for()
+
+    def late(route: Route) -> None:
+        page.wait_for_timeout(300)
+        route.continue_()
+
+    page.route("**/api/next", late)
+    button = page.get_by_role("button", name="Take the likeliest")
+    button.click()
+    button.click()
+    expect(page.locator("[aria-labelledby=so-far] [data-id]")).to_have_count(2)
 
 
 def test_sliders_act_at_once(visit: Visit) -> None:
