@@ -49,16 +49,17 @@ def test_the_head_that_chooses_says_most() -> None:
 
 
 def test_a_score_is_its_formula() -> None:
-    """Two queries, three keys: across, the means are .5, .3, .2."""
+    """Two queries, three keys: the first gives .8 more than the other to key 0, the second .4 more to keys 1 and 2."""
     weights = torch.tensor([[[0.9, 0.1, 0.0], [0.1, 0.5, 0.4]]])
-    assert score_heads(weights, "cross").item() == pytest.approx((0.4 + 0.2) / 2)
-    assert score_heads(weights[:, :1], "cross").item() == 0
+    assert score_heads(weights, "cross").item() == pytest.approx((0.8 + 0.4) / 2)
 
 
-def test_neighbours_count_only_across() -> None:
-    steps = torch.eye(T).unsqueeze(0)
-    assert score_heads(steps, "encoder").item() == 0
-    assert score_heads(steps, "cross").item() == pytest.approx(1 - 1 / T)
+@pytest.mark.parametrize("back", [0, 1, 2, 3])
+def test_a_habit_says_nothing(back: int) -> None:
+    """To look so many tokens back, whatever they are."""
+    steps = causal(torch.eye(T).roll(-back, dims=1) + 1e-4)
+    assert score_heads(steps.unsqueeze(0), "decoder").item() < 0.1
+    assert score_heads(torch.eye(T).roll(-back, dims=1).unsqueeze(0), "cross").item() == pytest.approx(1)
 
 
 @pytest.mark.parametrize("kind", ["encoder", "decoder", "cross"])

@@ -47,10 +47,10 @@ def find_sink(layers: Sequence[Tensor], kind: Kind) -> Sink | None:
 def score_heads(weights_HTS: Tensor, kind: Kind) -> Tensor:
     """[H]: how much the queries of a head look at keys of their own choice; 0 says nothing, 1 most.
 
-    Of each query that has a choice, the largest of (its weight on a key - the mean weight that all queries put on this
-    key), and of these the mean. A sink gets the same from every query, so it adds nothing; nor does attention that is
-    spread evenly. In self-attention a token's own place and its neighbours are left out: looking at the word before is
-    a habit that does not depend on the words.
+    Of each query that has a choice, the largest of (its weight on a key - what the other queries put on this key in the
+    mean), and of these the mean. A sink gets the same from every query, so it adds nothing; nor does attention that is
+    spread evenly. In self-attention, what the others put on keys at the same distance is taken away if it is more, and
+    a token's own place and its neighbours are left out: looking at the word before is a habit, whatever the words are.
     """
     _, T, S = weights_HTS.shape
     rows_T = choosing(weights_HTS, kind)
@@ -60,7 +60,20 @@ def score_heads(weights_HTS: Tensor, kind: Kind) -> Tensor:
     may_TS = (key_1S <= query_T1) if kind == "decoder" else torch.ones(T, S, dtype=torch.bool)
     may_TS = may_TS & rows_T.unsqueeze(1)
     weights_HTS = weights_HTS.float() * may_TS
-    mean_HS = weights_HTS.sum(1) / may_TS.sum(0).clamp_min(1)
-    counts_TS = may_TS if kind == "cross" else may_TS & ((query_T1 - key_1S).abs() > 1)
-    more_HTS = (weights_HTS - mean_HS.unsqueeze(1)) * counts_TS
+    usual_HTS = _others(weights_HTS, may_TS, key_1S.expand(T, S))
+    if kind != "cross":
+        distance_TS = query_T1 - key_1S
+        usual_HTS = usual_HTS.maximum(_others(weights_HTS, may_TS, distance_TS + S - 1))
+        may_TS = may_TS & (distance_TS.abs() > 1)
+    more_HTS = (weights_HTS - usual_HTS) * may_TS
     return more_HTS.amax(-1)[:, rows_T].clamp_min(0).mean(1)
+
+
+def _others(weights_HTS: Tensor, may_TS: Tensor, group_TS: Tensor) -> Tensor:
+    """[H, T, S]: the mean weight of the other cells of each cell's group (M = T·S cells in N groups), but hidden ones."""
+    group_M, n = group_TS.flatten(), int(group_TS.max()) + 1
+    weights_HM, may_M = weights_HTS.flatten(1), may_TS.flatten().float()
+    sums_HN = torch.zeros(len(weights_HM), n).index_add_(1, group_M, weights_HM)
+    counts_N = torch.zeros(n).index_add_(0, group_M, may_M)
+    others_HM = (sums_HN[:, group_M] - weights_HM) / (counts_N[group_M] - 1).clamp_min(1)
+    return others_HM.view_as(weights_HTS)
