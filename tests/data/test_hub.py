@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import datasets
+import huggingface_hub.constants as constants
 import pytest
 
 from cutaway.data.hub import DataSet
@@ -122,6 +123,20 @@ def test_without_a_network(monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(
             InputError, match=r"^hf:wmt/wmt14 can't be read: the hub can't be reached; connect, or give"
         ):
+            use(hub("wmt/wmt14"))
+
+
+def test_without_a_network_the_hub_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The library would ask six times, and log each."""
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
+    for name in ("load_dataset", "load_dataset_builder"):
+        monkeypatch.setattr(datasets, name, lambda *_, **__: pytest.fail("asked again"))
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    for use in (read_pairs, digest):
+        with pytest.raises(InputError, match=r"^hf:wmt/wmt14 can't be read: the hub can't be reached; connect"):
             use(hub("wmt/wmt14"))
 
 

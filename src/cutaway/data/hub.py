@@ -56,6 +56,7 @@ def hub_digest(text: str) -> bytes:
             digest.update(file_digest(path))
         return digest.digest()
     library = _library(text)
+    _check_reachable(library, text)
     try:
         commit = library.load_dataset_builder(which.name, which.config).hash
     except Exception as error:
@@ -66,6 +67,8 @@ def hub_digest(text: str) -> bytes:
 
 def _rows(which: DataSet, text: str, columns: tuple[str, ...] | None) -> Iterator[Row | Bad]:
     library = _library(text)
+    if not Path(which.name).is_dir():
+        _check_reachable(library, text)
     try:
         data = _load(library, which)
         if data.features is not None:
@@ -127,8 +130,25 @@ def _library(text: str) -> ModuleType:
     return datasets
 
 
+def _check_reachable(library: ModuleType, text: str) -> None:
+    """The hub is asked once: the library would try for half a minute, and log every try."""
+    if library.config.HF_HUB_OFFLINE:
+        return  # it does not try
+    from huggingface_hub import HfApi, constants
+
+    try:
+        HfApi().dataset_info(DataSet.parse(text).name, timeout=constants.HF_HUB_ETAG_TIMEOUT)
+    except Exception as error:  # all else that may be wrong is the library's to tell
+        if any(kind.__name__ == "ConnectError" for kind in type(error).__mro__):  # of httpx or httpx2
+            raise InputError(_unreachable(text)) from None
+
+
+def _unreachable(text: str) -> str:
+    return f"{text} can't be read: the hub can't be reached; connect, or give files of it with --pairs"
+
+
 def _sentence(text: str, error: Exception) -> str:
     reason = " ".join(str(error).split()) or type(error).__name__
     if isinstance(error, ConnectionError) or "Offline" in type(error).__name__:
-        return f"{text} can't be read: the hub can't be reached; connect, or give files of it with --pairs"
+        return _unreachable(text)
     return f"{text} can't be read ({reason[:300]}); write it as hf:owner/name or hf:owner/name:config:split"
