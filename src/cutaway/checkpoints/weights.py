@@ -201,10 +201,10 @@ def outgoing(tensor: Tensor) -> Outgoing:
     return Outgoing(tensor.dtype, tuple(tensor.shape), lambda: tensor)
 
 
-def write_weights(file: Path, tensors: Mapping[str, Outgoing]) -> None:
+def write_weights(file: Path, tensors: Mapping[str, Outgoing], metadata: Mapping[str, str] | None = None) -> None:
     """A safetensors file, written tensor by tensor; the largest alignment first, as the format advises."""
     order = sorted(tensors, key=lambda name: (-tensors[name].dtype.itemsize, name))
-    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    header: dict[str, Any] = {"__metadata__": {"format": "pt", **(metadata or {})}}
     place = 0
     for name in order:
         tensor = tensors[name]
