@@ -34,6 +34,12 @@ def test_heads_are_drawn() -> None:
     assert all("→" in line for line in links)
 
 
+@pytest.mark.parametrize("text", ["", " \n"])
+def test_there_is_nothing_to_see_in_an_empty_text(text: str) -> None:
+    said = 'the text is empty, so there is nothing to see; give one: cutaway see "The cat sat."'
+    assert commands.one_sentence(see(text)) == said
+
+
 def test_one_head_is_drawn_with_its_tokens() -> None:
     done = see("The cat sat.", "--kind", "encoder", "--layer", "1", "--head", "2")
     assert "encoder.blocks.1.self_attention.weights, head 2" in done.out

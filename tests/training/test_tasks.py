@@ -12,6 +12,7 @@ import torch
 
 import cutaway
 from cutaway.cli import evaluate as cli
+from cutaway.cli import train as cli_train
 from cutaway.data.clean import Dropped, clean, joined
 from cutaway.data.encoded import Texts
 from cutaway.data.pairs import Pair, read_pairs
@@ -63,7 +64,7 @@ def test_a_short_text_is_enough_by_default(tmp_path: Path, n: int) -> None:
     assert train(with_settings(config, small), tmp_path / "out").reason == "done"
 
 
-def test_a_classifier_learns(tmp_path: Path) -> None:
+def test_a_classifier_learns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Which of two words is in a text."""
     draw, rows = random.Random(0), []
     for _ in range(300):
@@ -80,6 +81,12 @@ def test_a_classifier_learns(tmp_path: Path) -> None:
     model = cutaway.load(tmp_path / "out")
     assert model.usage.labels == ("bad", "good")
     assert model.classify("this film was wonderful")[0].label == "good"
+    step = next(line for line in toy.metrics(tmp_path / "out") if "loss" in line)
+    assert step["texts_per_second"] > 0
+    assert "tokens_per_second" not in step
+    assert f"60 steps (all steps), {outcome.progress.tokens:,} texts, " in (tmp_path / "out" / "README.md").read_text()
+    cli_train._report(outcome, tmp_path / "out", as_json=True)
+    assert json.loads(capsys.readouterr().out)["texts"] == outcome.progress.tokens
 
 
 def test_long_texts_are_cut_and_learnt(tmp_path: Path) -> None:
@@ -111,7 +118,7 @@ def test_evaluation_is_shown_as_it_is_made() -> None:
                 yield text.upper()
 
     def seen(texts: Iterator[str], sizes: Sequence[int]) -> Iterator[str]:
-        assert list(sizes) == [7, 5, 1, 1]
+        assert list(sizes) == [7 + 3, 5 + 3, 1 + 3, 1 + 3], "their lengths, and the mean"
         return texts
 
     sources = ["a", "b b b", "c", "d d d d"]

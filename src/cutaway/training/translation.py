@@ -16,7 +16,7 @@ from cutaway.models.usage import Usage
 from cutaway.progress import Pace
 from cutaway.tasks.each import AtOnce
 from cutaway.tasks.options import Options
-from cutaway.training.evaluate import longest_first
+from cutaway.training.evaluate import longest_first, work
 from cutaway.training.loss import IGNORED, Loss, language_loss
 from cutaway.training.metrics import Score, translation_scores
 from cutaway.training.task import NOISE, Scores, Seen, Task, unseen
@@ -156,7 +156,7 @@ class Translation(Task):
 
     def _pace(self, pairs: Sequence[tuple[str, str]], times: int = 1) -> Pace:
         """Of translating them, longest first, so many times."""
-        sizes = sorted((len(source) for source, _ in pairs), reverse=True)
+        sizes = sorted(work([source for source, _ in pairs]), reverse=True)
         return Pace(times * len(pairs), sizes * times)
 
     def signatures(self) -> dict[str, str]:
