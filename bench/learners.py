@@ -54,7 +54,7 @@ from cutaway.training.config import (
 from cutaway.training.folder import RunFolder
 from cutaway.training.loop import Loop
 from cutaway.training.loss import Loss, language_loss
-from cutaway.training.task import Scores, Task
+from cutaway.training.task import Scores, Seen, Task, unseen
 from cutaway.training.translation import Pairs, Translation
 from cutaway.training.watch import Step, Watch
 
@@ -122,7 +122,7 @@ class Windows(Task):
     def loss(self, network: Network, batch: Tensor) -> Loss:
         return language_loss(network, network.hidden(batch[:, :-1]), batch[:, 1:])
 
-    def validate(self, model: Model) -> Scores:
+    def validate(self, model: Model, seen: Seen = unseen) -> Scores:
         """Of what it learns from: a bench has nothing else."""
         with torch.no_grad():
             loss = self.loss(model.network, self.rows)

@@ -111,6 +111,7 @@ def _native(folder: Path) -> Facts:
     expected = _shapes(described.config, len(entries))
     if expected != {name: entry.shape for name, entry in entries.items()}:
         native.load(folder)  # says what does not fit
+    native.warn_of_standing(folder)
     family, architecture = _origin(described)
     tokenizer = load_tokenizer(folder)
     check_tokenizer(folder, tokenizer, described.config)

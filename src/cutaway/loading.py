@@ -47,8 +47,8 @@ def load(
     if native.is_native(read_json(folder / "config.json")):
         if (folder / "run.toml").is_file() and not (folder / WEIGHTS).is_file():
             raise CheckpointError(
-                f"{folder} holds no model yet: its training was stopped before its first look at the validation "
-                f"examples; go on with cutaway resume {folder}"
+                f"{folder} holds no model yet: its training was killed before its first state was saved; "
+                f"go on with cutaway resume {folder}"
             )
         return _native(folder, str(name), head, dtype)
     checkpoint = huggingface.open_folder(folder, head)
@@ -111,7 +111,9 @@ def _native(folder: Path, name: str, head: Head | huggingface.Saved | None, dtyp
     tokenizer = load_tokenizer(folder)
     check_tokenizer(folder, tokenizer, described.config)
     origin = None if described.foreign is None else huggingface.Origin(described.foreign)
-    return Model(native.load(folder, dtype), tokenizer, described.usage, name, origin, folder=folder)
+    network = native.load(folder, dtype)
+    native.warn_of_standing(folder)
+    return Model(network, tokenizer, described.usage, name, origin, folder=folder)
 
 
 def _llama2c(file: Path, head: Head | huggingface.Saved | None, dtype: torch.dtype | None) -> Model:

@@ -96,6 +96,12 @@ def test_a_token_alone_has_nothing_to_choose() -> None:
     assert shown.links([0, 1]) == []
 
 
+@pytest.mark.parametrize("text", ["", " \n"])
+def test_there_is_nothing_to_see_in_an_empty_text(text: str) -> None:
+    said = 'the text is empty, so there is nothing to see; give one: cutaway see "The cat sat."'
+    assert commands.one_sentence(see(text)) == said
+
+
 def test_one_head_is_drawn_with_its_tokens() -> None:
     done = see("The cat sat.", "--kind", "encoder", "--layer", "1", "--head", "2")
     assert "encoder.blocks.1.self_attention.weights, head 2" in done.out

@@ -16,6 +16,7 @@ import pytest
 
 from cutaway.cli.main import main
 from cutaway.cli.writing import harmless
+from cutaway.model import Model
 from cutaway.models.usage import Usage
 from tests.tasks import small
 
@@ -326,3 +327,28 @@ def test_control_c_stops_the_answer_and_a_second_one_leaves(models: Path) -> Non
     talk.process.send_signal(signal.SIGINT)
     assert talk.end() == 130
     assert "Traceback" not in talk.seen
+
+
+@pytest.mark.parametrize(
+    ("pieces", "shown", "said"),
+    [
+        (["\n"] * 40, "The cat", "wrote nothing but 40 line breaks"),
+        ([" sat", ".", *(["\n \n"] * 20)], "The cat sat.", "ended in 40 line breaks"),
+        ([" sat.", "\n\n", "\nIt", " slept. ", "\n"], "The cat sat.\n\n\nIt slept. ", None),
+        ([], "The cat", None),
+    ],
+)
+def test_empty_lines_at_the_end_are_not_printed(
+    run: Run, monkeypatch: pytest.MonkeyPatch, pieces: list[str], shown: str, said: str | None
+) -> None:
+    monkeypatch.setattr(Model, "complete", lambda *_, **__: iter(pieces))
+    done = run("complete gpt2", "The cat")
+    assert (done.code, done.out) == (0, f"{shown}\n")
+    assert done.err.count("\n") == (said is not None)
+    assert (said or "") in done.err
+
+
+def test_a_search_that_found_line_breaks_only(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line for each text, and no line of blanks."""
+    monkeypatch.setattr(Model, "complete", lambda *_, **__: iter(["\n" * 40, "a\n\nb\n\n"]))
+    assert run("complete gpt2 --beams 2", "one", "two").out == "\na  b\n"

@@ -6,6 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
 import cutaway
 from cutaway import schema
@@ -21,7 +23,7 @@ from cutaway.training.loop import Progress
 from cutaway.training.prepare import prepare
 from cutaway.training.run import resume, train
 from cutaway.training.task import better
-from cutaway.training.toml import with_settings
+from cutaway.training.toml import with_settings, write_config
 from cutaway.training.watch import Watch
 from tests import commands
 from tests.tasks import small
@@ -99,8 +101,36 @@ def test_from_another_folder(tmp_path: Path, data: toy.Corpus, monkeypatch: pyte
         resume(tmp_path / "out")
 
 
-def test_stopped_before_there_is_a_model(tmp_path: Path, data: toy.Corpus) -> None:
-    train(toy.config(data, "validation.every=12"), tmp_path / "out", stop=lambda: "SIGINT")
+@pytest.mark.parametrize("ema", ["0.9", "0"])
+def test_stopped_before_its_first_validation(
+    tmp_path: Path, data: toy.Corpus, ema: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It has weights, so it is a model; whoever loads it is told how far it was."""
+    out, config = tmp_path / "out", toy.config(data, "validation.every=12", f"averaging.ema={ema}")
+    train(config, out, stop=lambda: "SIGINT")
+    model = cutaway.load(out)
+    told = (
+        f"{out}: its training stopped after step 1 of 12, before its first validation; go on with cutaway resume {out}"
+    )
+    assert caplog.messages == [told]
+    kept = load_file(toy.newest(out) / ("average.safetensors" if ema == "0.9" else "weights.safetensors"))
+    assert all(torch.equal(weight, kept[name]) for name, weight in model.network.named_parameters())
+    assert "None: stopped after step 1, before its first validation." in (out / "README.md").read_text()
+    done = commands.run(["translate", "pa ku", "--model", str(out), "--max-tokens", "4"])
+    assert (done.code, done.err) == (0, f"{told}\n")
+    assert commands.run(["info", str(out)]).err == f"{told}\n"
+    caplog.clear()
+    resume(out)
+    train(config, tmp_path / "whole")
+    toy.same_run(out, tmp_path / "whole")
+    cutaway.load(out)
+    assert caplog.messages == []
+
+
+def test_killed_before_there_is_a_model(tmp_path: Path, data: toy.Corpus) -> None:
+    config, folder = toy.config(data), RunFolder(tmp_path / "out")
+    with folder.claimed(anew=True):
+        folder.begin(prepare(config, Watch()).model, write_config(config, ""))
     with pytest.raises(CheckpointError, match="holds no model yet: .* go on with cutaway resume .*out"):
         cutaway.load(tmp_path / "out")
 

@@ -22,7 +22,8 @@ from cutaway.training import corpus
 from cutaway.training.config import ModelChoice
 from cutaway.training.folder import RunFolder
 from cutaway.training.run import resume, train
-from cutaway.training.watch import Watch
+from cutaway.training.state import digest
+from cutaway.training.watch import Step, Watch
 from tests import commands
 from tests.training import toy
 
@@ -119,6 +120,48 @@ def test_killed_right_after_a_state(tmp_path: Path, data: toy.Corpus, whole: Pat
     toy.same_run(out, whole)
 
 
+def test_killed_before_the_first_validation(tmp_path: Path, data: toy.Corpus) -> None:
+    """Each state has a model beside it."""
+    out, rare = tmp_path / "out", [*KEPT, "validation.every=12"]
+    assert commands.run(toy.arguments(data, out, *rare), tmp_path / "log", dies_after=2).code == -signal.SIGKILL
+    assert cutaway.load(out).translate("pa ku", max_new_tokens=2) is not None
+    assert commands.run(["resume", str(out)], tmp_path / "log").code == 0
+    assert commands.run(toy.arguments(data, tmp_path / "whole", *rare), tmp_path / "log").code == 0
+    toy.same_run(out, tmp_path / "whole")
+
+
+def test_the_loss_that_is_shown_goes_on(tmp_path: Path, data: toy.Corpus) -> None:
+    """Its mean does not begin anew."""
+
+    class Shown(Watch):
+        def __init__(self) -> None:
+            self.steps: list[tuple[float, float]] = []
+
+        def step(self, step: Step) -> None:
+            self.steps.append((step.nll, step.recent))
+
+    whole, stopped = Shown(), Shown()
+    train(toy.config(data), tmp_path / "whole", watch=whole)
+    train(toy.config(data), tmp_path / "out", watch=stopped, stop=lambda: "SIGINT" if len(stopped.steps) == 5 else None)
+    resume(tmp_path / "out", watch=stopped)
+    assert stopped.steps == whole.steps
+    losses = [nll for nll, _ in whole.steps]
+    assert whole.steps[-1][1] == pytest.approx(sum(losses) / len(losses))
+
+
+def test_a_state_of_an_older_version_is_gone_on_from(tmp_path: Path, data: toy.Corpus) -> None:
+    """It does not know the losses of its last steps."""
+    train(toy.config(data), tmp_path / "out", stop=lambda: "SIGINT")
+    state = toy.newest(tmp_path / "out")
+    facts = json.loads((state / "facts.json").read_text())
+    del facts["recent"]
+    (state / "facts.json").write_text(json.dumps(facts))
+    manifest = json.loads((state / "manifest.json").read_text())
+    manifest["facts.json"] = {"size": (state / "facts.json").stat().st_size, "sha256": digest(state / "facts.json")}
+    (state / "manifest.json").write_text(json.dumps(manifest))
+    assert resume(tmp_path / "out").progress.step == 12
+
+
 def test_killed_before_the_first_state(tmp_path: Path, data: toy.Corpus) -> None:
     """Looks were written down already; they are made again, not twice."""
     quiet = ["saving.minutes=60", "validation.every=2", "schedule.steps=8"]
@@ -193,7 +236,7 @@ def test_stopped_by_a_signal(tmp_path: Path, data: toy.Corpus, whole: Path, numb
     assert "Traceback" not in done.err
     (state,) = (out / "training").glob("step-*")
     step = int(state.name[5:])
-    assert "stopping after this step (once more: at once) …" in done.err
+    assert "stopping (once more: at once) …" in done.err
     assert done.err.endswith(f"stopped at step {step}; go on with: cutaway resume {out}\n")
     assert 3 <= step < 12
     assert json.loads((state / "facts.json").read_text())["step"] == step

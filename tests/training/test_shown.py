@@ -3,17 +3,22 @@
 import os
 import select
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
 
 from cutaway.cli.train import Lines, Live
+from cutaway.progress import Pace
 from cutaway.training.watch import Step
 
 
-def step(number: int, nll: float) -> Step:
-    return Step(number, of=400, loss=nll, nll=nll, norm=1.0, factor=1.0, tokens=512, seconds=0.1, epochs=number / 100)
+def step(number: int, nll: float, recent: float = 6.25, unit: str = "token") -> Step:
+    return Step(
+        number, of=400, loss=nll, nll=nll, recent=recent, norm=1.0, factor=1.0, tokens=512, seconds=0.1,
+        epochs=number / 100, unit=unit,
+    )  # fmt: skip
 
 
 @contextmanager
@@ -55,7 +60,43 @@ def test_a_resumed_run_draws_its_curves_from_the_beginning(monkeypatch: pytest.M
     assert loss.split("\n")[9].split() == ["10", "203"]
     assert "30 ┤" in bleu
     assert "10 ┤" in bleu
-    assert "step 203 of 400, epoch 2.0, loss 5.500" in bleu
+    assert "step 203 of 400, epoch 2.0, loss 6.250" in bleu, "the mean that the run knows, not one that begins anew"
+
+
+@pytest.mark.skipif(not hasattr(os, "openpty"), reason="a terminal to draw on is made by the system's openpty")
+def test_what_is_over_does_not_stay_on_the_screen(monkeypatch: pytest.MonkeyPatch) -> None:
+    with terminal(monkeypatch) as screen:
+        with Live(draw=False) as watch:
+            watch.step(step(1, 6.0))
+            watch.busy("looking at the average")
+        seen = shown(screen)
+    assert "step 1 of 400, epoch 0.0, loss 6.250, " in seen
+    assert "looking at" not in seen[seen.rindex("step 1 of") :]
+
+
+@pytest.mark.skipif(not hasattr(os, "openpty"), reason="a terminal to draw on is made by the system's openpty")
+def test_a_classifier_learns_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    with terminal(monkeypatch) as screen:
+        with Live(draw=True) as watch:
+            for number in (1, 2):
+                time.sleep(0.01)
+                watch.step(step(number, 6.0, unit="text"))
+        seen = shown(screen)
+    assert "loss of a text: training" in seen
+    assert " texts/s, " in seen
+    assert "token" not in seen
+
+
+def test_a_log_hears_of_what_takes_long(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    watch, pace = Lines(), Pace(200)
+    pace.add()
+    watch.busy("choosing the length penalty", pace)
+    monkeypatch.setattr("cutaway.cli.train.SECONDS_BETWEEN_LINES", -1)  # now, that is
+    watch.busy("choosing the length penalty", pace)
+    watch.busy("looking at the average")
+    watch.busy("")
+    told = ["choosing the length penalty: 1 of 200", "looking at the average …"]
+    assert capsys.readouterr().err.splitlines() == told
 
 
 def test_a_log_gets_lines(capsys: pytest.CaptureFixture[str]) -> None:

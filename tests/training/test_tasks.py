@@ -4,6 +4,7 @@ vocabularies. Each is learnt, not only run."""
 import json
 import random
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -11,18 +12,21 @@ import torch
 
 import cutaway
 from cutaway.cli import evaluate as cli
+from cutaway.cli import train as cli_train
 from cutaway.data.clean import Dropped, clean, joined
 from cutaway.data.encoded import Texts
 from cutaway.data.pairs import Pair, read_pairs
 from cutaway.errors import ConfigError, InputError
 from cutaway.models.usage import Usage
+from cutaway.progress import Pace
 from cutaway.seeing.alignment import alignment
+from cutaway.tasks.each import AtOnce
 from cutaway.text import sampled
 from cutaway.text.files import load_tokenizer
 from cutaway.text.sampled import Sampled
 from cutaway.text.train import train_tokenizer
 from cutaway.text.two import TwoTokenizers
-from cutaway.training import translation
+from cutaway.training import translation, tuning
 from cutaway.training.classification import Classification
 from cutaway.training.config import Data, TrainConfig
 from cutaway.training.corpus import PairCorpus
@@ -60,7 +64,7 @@ def test_a_short_text_is_enough_by_default(tmp_path: Path, n: int) -> None:
     assert train(with_settings(config, small), tmp_path / "out").reason == "done"
 
 
-def test_a_classifier_learns(tmp_path: Path) -> None:
+def test_a_classifier_learns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Which of two words is in a text."""
     draw, rows = random.Random(0), []
     for _ in range(300):
@@ -78,6 +82,12 @@ def test_a_classifier_learns(tmp_path: Path) -> None:
     assert model.usage.labels == ("bad", "good")
     assert model.usage.task == "classify"
     assert model.classify("this film was wonderful")[0].label == "good"
+    step = next(line for line in toy.metrics(tmp_path / "out") if "loss" in line)
+    assert step["texts_per_second"] > 0
+    assert "tokens_per_second" not in step
+    assert f"60 steps (all steps), {outcome.progress.tokens:,} texts, " in (tmp_path / "out" / "README.md").read_text()
+    cli_train._report(outcome, tmp_path / "out", as_json=True)
+    assert json.loads(capsys.readouterr().out)["texts"] == outcome.progress.tokens
 
 
 def test_long_texts_are_cut_and_learnt(tmp_path: Path) -> None:
@@ -97,6 +107,28 @@ def test_long_texts_are_cut_and_learnt(tmp_path: Path) -> None:
     assert len(task.train) + len(task.valid) == 40
 
 
+def test_evaluation_is_shown_as_it_is_made() -> None:
+    """Longest first, as a search begins with them: answers in the order asked would wait for those made last."""
+    given: list[str] = []
+
+    class Echo:
+        def translate(self, texts: Iterator[str], **_: object) -> Iterator[str]:
+            assert isinstance(texts, AtOnce), "the first windows of a stream are small, and slow"
+            for text in texts:
+                given.append(text)
+                yield text.upper()
+
+    def seen(texts: Iterator[str], sizes: Sequence[int]) -> Iterator[str]:
+        assert list(sizes) == [7 + 3, 5 + 3, 1 + 3, 1 + 3], "their lengths, and the mean"
+        return texts
+
+    sources = ["a", "b b b", "c", "d d d d"]
+    found = evaluate(Echo(), sources, [["A", "B B B", "C", "D D D D"]], seen=seen)  # type: ignore[arg-type]
+    assert given == ["d d d d", "b b b", "a", "c"]
+    assert found.written == ["A", "B B B", "C", "D D D D"]
+    assert found.scores["chrf"].value == 100
+
+
 class Wordy:
     """Translates into too few words, the right ones or too many, by the length penalty."""
 
@@ -105,30 +137,122 @@ class Wordy:
     def __init__(self, best: float) -> None:
         self.best = best
 
-    def translate(self, texts: list[str], *, beams: int, length_penalty: float, **_: object) -> list[str]:
+    def translate(
+        self, texts: Iterator[str], *, beams: int, length_penalty: float, max_new_tokens: int, **_: object
+    ) -> list[str]:
         assert beams == 5
+        assert max_new_tokens == 14, "twice the longest target: what never ends costs no more"
         n = round(6 + 5 * (length_penalty - self.best))
         return [" ".join("abcdefghijklmnop"[:n]) for _ in texts]
 
 
 @pytest.mark.parametrize("best", [0.6, 1.0, 1.4, 1.8])
 def test_the_length_penalty_is_chosen_by_bleu(best: float) -> None:
-    none = Pairs(Texts.of([]), Texts.of([]))
-    task = Translation(none, none, [("x", "a b c d e f")] * 3, start=2, pad=0)
-    assert task.tuned(Wordy(best)) == Usage(beams=5, length_penalty=best)  # type: ignore[arg-type]
+    none, valid = Pairs(Texts.of([]), Texts.of([])), Pairs(Texts.of([[1]]), Texts.of([[1] * 7]))
+    task = Translation(none, valid, [("x", "a b c d e f")] * 1501, start=2, pad=0)
+    seen: list[str] = []
+    usage = task.tuned(Wordy(best), lambda pace: seen.append(str(pace)))  # type: ignore[arg-type]
+    assert usage == Usage(beams=5, length_penalty=best)
+    assert (seen[0], seen[-1]) == ("1 of 1,504", "1,504 of 1,504"), "every fourth pair with each penalty"
 
 
 def test_a_trained_model_searches_as_was_best(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(translation, "PENALTIES", (1.8,))
-    config = toy.config(toy.corpus(tmp_path / "data"), "validation.tune=true")
-    train(config, tmp_path / "out")
+    heard = Heard()
+    train(tunable(tmp_path, monkeypatch), tmp_path / "out", watch=heard)
     usage = cutaway.load(tmp_path / "out").usage
     assert (usage.length_penalty, usage.task) == (1.8, "translate")
     assert "It searches with 5 beams, length penalty 1.8." in (tmp_path / "out" / "README.md").read_text()
-    monkeypatch.setattr(translation, "PENALTIES", (1.0,))
-    resume(tmp_path / "out")
-    assert cutaway.load(tmp_path / "out").usage.length_penalty == 1.0
-    assert "It searches with 5 beams." in (tmp_path / "out" / "README.md").read_text()
+    assert heard.said[-2:] == [
+        "choosing the length penalty on validation pairs, 0:15 at most (validation.tune)",
+        "with 5 beams, a length penalty of 1.8 is best: kept in config.json",
+    ]
+    assert heard.shown[-2:] == ["choosing the length penalty: 20 of 20", ""], "what is over is cleared"
+    monkeypatch.setattr(Translation, "tuned", lambda *_: pytest.fail("it was tuned twice"))
+    assert resume(tmp_path / "out").reason == "done already"
+
+
+class Heard(Watch):
+    """Remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+        self.shown: list[str] = []
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
+
+    def busy(self, text: str, pace: Pace | None = None) -> None:
+        self.shown.append(text if pace is None else f"{text}: {pace}")
+
+
+def tunable(folder: Path, monkeypatch: pytest.MonkeyPatch) -> TrainConfig:
+    """A run of a second, after which a penalty of 1.8 is the best."""
+    monkeypatch.setattr(translation, "PENALTIES", (1.8,))
+    monkeypatch.setattr(translation, "NOISE", 0.0)
+    return toy.config(toy.corpus(folder / "data"), "validation.tune=true", "schedule.steps=2")
+
+
+def test_a_model_that_has_learnt_nothing_is_not_tuned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would write until it is stopped: minutes for nothing."""
+    monkeypatch.setattr(Translation, "tuned", lambda *_: pytest.fail("it was tuned"))
+    config = toy.config(toy.corpus(tmp_path / "data"), "validation.tune=true", "schedule.steps=2")
+    outcome = train(config, tmp_path / "out")
+    assert outcome.scores["bleu"] < 1
+
+
+def test_tuning_has_its_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuning, "MOST", 0.0)
+    heard, out = Heard(), tmp_path / "out"
+    train(tunable(tmp_path, monkeypatch), out, watch=heard)
+    assert heard.said[-1] == "0:00 were not enough: the length penalty stays 1"
+    assert heard.shown[-2:] == ["choosing the length penalty: 1 of 20", ""]
+    assert cutaway.load(out).usage.length_penalty == 1.0
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+def test_tuning_that_is_stopped_leaves_a_finished_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: bool
+) -> None:
+    class Stopped(Heard):
+        """Ctrl-C, once or twice, while it is tuned."""
+
+        def busy(self, text: str, pace: Pace | None = None) -> None:
+            super().busy(text, pace)
+            if at_once and text.startswith("choosing"):
+                raise KeyboardInterrupt
+
+    heard, out = Stopped(), tmp_path / "out"
+
+    def stop() -> str | None:
+        return "SIGINT" if any(text.startswith("choosing") for text in heard.shown) else None
+
+    config = tunable(tmp_path, monkeypatch)
+    if at_once:
+        with pytest.raises(KeyboardInterrupt):
+            train(config, out, watch=heard, stop=stop)
+    else:
+        assert train(config, out, watch=heard, stop=stop).reason == "done"
+    assert heard.said[-1] == (
+        f"stopped before the length penalty was chosen: it stays 1. The model is finished; `cutaway resume {out}` "
+        f"chooses it"
+    )
+    assert heard.shown[-1] == ""
+    assert cutaway.load(out).usage.length_penalty == 1.0
+    assert "2 steps (all steps)" in (out / "README.md").read_text()
+    resume(out)
+    assert cutaway.load(out).usage.length_penalty == 1.8
+
+
+def test_a_language_model_has_nothing_to_tune(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("one two three four five six seven eight\n" * 200)
+    config = TrainConfig(task="complete", data=Data(text=(str(tmp_path / "text"),), max_tokens=8))
+    small = ["schedule.steps=2", "model.preset=gpt2-tiny", "model.d_model=32", "model.d_ff=64", "model.n_heads=2"]
+    heard = Heard()
+    train(
+        with_settings(config, [*small, "tokenizer.vocabulary=300", "machine.device=cpu"]), tmp_path / "out", watch=heard
+    )
+    assert not [text for text in (*heard.said, *heard.shown) if "penalty" in text or "search" in text]
+    assert heard.shown[-1] == "", "what is over is cleared"
 
 
 def test_a_class_that_was_never_learnt(tmp_path: Path) -> None:

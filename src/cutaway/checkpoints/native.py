@@ -1,11 +1,13 @@
 """Our own format: a folder with config.json (what the network is) and model.safetensors (its numbers). No pickles."""
 
 import json
+import logging
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import safe_open
 
 from cutaway import schema
 from cutaway.checkpoints.fill import common_dtype, fill, outline_safely, plain
@@ -17,8 +19,11 @@ from cutaway.models.config import Config, config_from_json
 from cutaway.models.network import Network
 from cutaway.models.usage import Usage
 
+LOG = logging.getLogger("cutaway")
 CONFIG = "config.json"
 FORMAT = "cutaway"
+STANDING = "training"
+"""In the metadata of weights that no validation has seen: where their training stood."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +75,23 @@ def load(folder: str | Path, dtype: torch.dtype | None = None) -> Network:
         raise CheckpointError(f"{folder / WEIGHTS}: {whole[0]} holds {weights[whole[0]].dtype}, not weights")
     dtype = dtype or common_dtype(entry.dtype for entry in weights.values())
     return fill(network, {name: weights.tensor(name).to(dtype) for name in wanted})
+
+
+def standing(folder: Path) -> str | None:
+    """Where the training stood that wrote these weights, if it had not validated them: `stopped after step 9 of 90, …`.
+
+    Other weights have no such note.
+    """
+    if not (folder / WEIGHTS).is_file():
+        return None
+    with safe_open(folder / WEIGHTS, framework="pt") as file:
+        note = (file.metadata() or {}).get(STANDING, "")
+    return note if note and note.isprintable() and len(note) < 200 else None
+
+
+def warn_of_standing(folder: Path) -> None:
+    if (found := standing(folder)) is not None:
+        LOG.warning("%s: its training %s; go on with cutaway resume %s", folder, found, folder)
 
 
 def is_native(keys: dict[str, Any]) -> bool:

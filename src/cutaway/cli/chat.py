@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterator
 
 from cutaway.cli.lines import lines_of, ready
-from cutaway.cli.writing import Asked, harmless
+from cutaway.cli.writing import Asked, print_pieces
 from cutaway.errors import CutawayError, InputError
 from cutaway.tasks.chat import Chat
 
@@ -40,11 +40,7 @@ def _turn(chat: Chat, text: str, as_json: bool) -> None:
             json.dumps({"user": text, "assistant": answer, "forgotten": chat.forgotten}, ensure_ascii=False), flush=True
         )
         return
-    try:
-        for piece in pieces:
-            print(harmless(piece), end="", flush=True)
-    finally:
-        print(flush=True)
+    print_pieces(pieces, "the model")
 
 
 def _is_command(chat: Chat, line: str) -> bool:

@@ -1,7 +1,7 @@
 """`cutaway complete`: a text goes on, shown while it is written."""
 
 from cutaway.cli.lines import inputs_of, ready
-from cutaway.cli.writing import Asked, harmless, write_lines
+from cutaway.cli.writing import Asked, print_pieces, write_lines
 
 
 def run(texts: list[str] | None, name: str, asked: Asked, as_json: bool) -> None:
@@ -11,9 +11,4 @@ def run(texts: list[str] | None, name: str, asked: Asked, as_json: bool) -> None
         return
     for text in inputs_of(texts):
         pieces = model.complete(text, stream=True, **asked.options)
-        try:
-            print(text, end="", flush=True)
-            for piece in pieces:
-                print(harmless(piece), end="", flush=True)
-        finally:
-            print(flush=True)  # however it ends, the next line begins at its start
+        print_pieces(pieces, name, text)

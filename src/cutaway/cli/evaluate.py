@@ -1,7 +1,7 @@
 """`cutaway evaluate` and `cutaway compare`: how good translators are, as tables and curves."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -132,8 +132,8 @@ def _evaluated(
     engine: str | None,
     precision: str | None,
 ) -> Evaluation:
-    def seen(texts: Any) -> Any:
-        return show_progress(texts, len(sources), scrolling=False)
+    def seen(texts: Iterator[str], sizes: Sequence[int]) -> Iterator[str]:
+        return show_progress(texts, len(sources), scrolling=False, sizes=sizes)
 
     return evaluate(
         model, sources, references, beams=beams, tokenized=tokenized, engine=engine, precision=precision, seen=seen

@@ -5,12 +5,13 @@ import os
 import stat
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from cutaway.engines.engine import LOG
 from cutaway.loading import load
 from cutaway.model import Model
+from cutaway.progress import Pace
 from cutaway.text.lines import lines_of as lines_of
 
 T = TypeVar("T")
@@ -57,53 +58,46 @@ def print_each(results: Iterable[T], line: Callable[[T], str], total: int | None
         print(line(result), flush=True)
 
 
-def show_progress(results: Iterable[T], total: int | None = None, *, scrolling: bool = True) -> Iterator[T]:
+def show_progress(
+    results: Iterable[T], total: int | None = None, *, scrolling: bool = True, sizes: Sequence[int] | None = None
+) -> Iterator[T]:
     """The same results, while stderr shows how many there were, how fast, and the time left if that is known.
 
-    Nothing is shown where the results are `scrolling` by on a terminal; a log gets a line now and then.
+    Nothing is shown where the results are `scrolling` by on a terminal; a log gets a line now and then. `sizes`: how
+    much work each of them is.
     """
     seen = scrolling and sys.stdout is not None and sys.stdout.isatty()
     if seen or sys.stderr is None:
         yield from results
     elif not sys.stderr.isatty():
-        yield from _logged(results, total)
+        yield from _logged(results, Pace(total, sizes))
     else:
-        yield from _drawn(results, total)
+        yield from _drawn(results, Pace(total, sizes))
 
 
-def _logged(results: Iterable[T], total: int | None) -> Iterator[T]:
-    began = told = time.monotonic()
-    for n, result in enumerate(results, 1):
+def _logged(results: Iterable[T], pace: Pace) -> Iterator[T]:
+    told = time.monotonic()
+    for result in results:
         yield result
-        now = time.monotonic()
-        if now - told > SECONDS_BETWEEN_LINES:
-            told, rate = now, n / (now - began)
-            of, left = ("", "") if total is None else (f" of {total:,}", f", {duration((total - n) / rate)} left")
-            print(f"{n:,}{of}, {rate:,.1f}/s{left}", file=sys.stderr, flush=True)
+        pace.add()
+        if time.monotonic() - told > SECONDS_BETWEEN_LINES:
+            told = time.monotonic()
+            print(pace, file=sys.stderr, flush=True)
 
 
-def duration(seconds: float) -> str:
-    """59:59, or 1:00:00"""
-    minutes, whole = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{whole:02}" if hours else f"{minutes}:{whole:02}"
-
-
-def _drawn(results: Iterable[T], total: int | None) -> Iterator[T]:
+def _drawn(results: Iterable[T], pace: Pace) -> Iterator[T]:
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TimeRemainingColumn
+    from rich.progress import BarColumn, Progress, ProgressColumn, Task
     from rich.text import Text
 
-    class Rate(ProgressColumn):
+    class Count(ProgressColumn):
         def render(self, task: Task) -> Text:
-            return Text(f"{task.speed:,.1f}/s" if task.speed else "")
+            return Text(str(pace))
 
-    columns: list[ProgressColumn] = [MofNCompleteColumn(), Rate()]
-    if total is not None:
-        columns = [BarColumn(), *columns, TimeRemainingColumn()]
+    columns: list[ProgressColumn] = [Count()] if pace.total is None else [BarColumn(), Count()]
     shown = Console(stderr=True)
     with Progress(*columns, console=shown, transient=True, redirect_stdout=False, redirect_stderr=False) as progress:
-        task = progress.add_task("", total=total)
+        task = progress.add_task("", total=pace.all)
         for result in results:
             yield result
-            progress.advance(task)
+            progress.advance(task, pace.add())

@@ -41,6 +41,8 @@ def run(
     for path, suffix in ((html, ".html"), (png, ".png")):
         if path is not None and path.suffix.lower() != suffix:
             raise InputError(f"{path} is to be written; give it a name that ends in {suffix}")
+    if not text.strip():
+        raise InputError('the text is empty, so there is nothing to see; give one: cutaway see "The cat sat."')
     model = ready(name)
     trace = model.trace(Path(text) if _is_image(model) else text, target)
     if html is not None:

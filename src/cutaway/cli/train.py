@@ -11,18 +11,21 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from cutaway.cli.lines import SECONDS_BETWEEN_LINES, duration
+from cutaway.cli.lines import SECONDS_BETWEEN_LINES
 from cutaway.cli.plot import plot
 from cutaway.errors import ConfigError, unknown
+from cutaway.progress import Pace, duration
 from cutaway.training import distributed, run
 from cutaway.training.config import Data, ModelChoice, TaskName, TrainConfig
 from cutaway.training.folder import RunFolder
 from cutaway.training.loop import ANOTHER_RANK, Outcome
 from cutaway.training.task import Scores
 from cutaway.training.toml import read_config, with_settings, write_config
-from cutaway.training.watch import Step, Watch
+from cutaway.training.watch import Step, Stop, Watch
 
 TASKS: tuple[TaskName, ...] = ("translate", "complete", "classify")
+BETWEEN_UPDATES = 0.2
+"""Seconds, of a line that moves."""
 STOPPED = {"SIGINT": 130, "SIGTERM": 143, ANOTHER_RANK: 143}
 """Why a run was stopped -> its exit code."""
 
@@ -117,7 +120,8 @@ def _report(outcome: Outcome, out: Path, as_json: bool) -> None:
         print(f"stopped at step {progress.step}; go on with: cutaway resume {out}", file=sys.stderr)
         sys.exit(STOPPED[outcome.reason])
     facts = {
-        "model": str(out), "reason": outcome.reason, "steps": progress.step, "tokens": progress.tokens,
+        "model": str(out), "reason": outcome.reason, "steps": progress.step,
+        "texts" if config_task(out) == "classify" else "tokens": progress.tokens,
         "seconds": round(progress.time, 1), "scores": outcome.scores, "signatures": outcome.signatures,
         "averaged": list(outcome.averaged),
     }  # fmt: skip
@@ -136,7 +140,7 @@ def config_task(out: Path) -> str:
 
 
 @contextmanager
-def _stopping() -> Iterator[run.Stop]:
+def _stopping() -> Iterator[Stop]:
     """Ctrl-C and SIGTERM end the run after its present step, and the state is saved; a second one ends it at once."""
     heard: list[str] = []
 
@@ -144,7 +148,7 @@ def _stopping() -> Iterator[run.Stop]:
         heard.append(signal.Signals(number).name)
         if len(heard) > 1:
             raise KeyboardInterrupt
-        print("stopping after this step (once more: at once) …", file=sys.stderr, flush=True)
+        print("stopping (once more: at once) …", file=sys.stderr, flush=True)
 
     before = {number: signal.signal(number, hear) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -189,6 +193,12 @@ class Lines(Watch):
             self._told = time.monotonic()
             self.say(self._seen.line(step))
 
+    def busy(self, text: str, pace: Pace | None = None) -> None:
+        """What takes long gets a line now and then, too."""
+        if text and time.monotonic() - self._told > SECONDS_BETWEEN_LINES:
+            self._told = time.monotonic()
+            self.say(f"{text} …" if pace is None else f"{text}: {pace}")
+
     def look(self, step: int, scores: Scores, is_best: bool, seconds: float) -> None:
         self.say(f"step {step}: {_scores(scores)}{' (best)' if is_best else ''}")
 
@@ -206,13 +216,15 @@ class Live(Watch):
         self._seen = Rate()
         self._losses: list[tuple[float, float]] = []
         self._looks: list[tuple[int, Scores]] = []
-        self._line = ""
+        self._line, self._unit = "", "token"
+        self._shown = 0.0  # when
 
     def __enter__(self) -> "Live":
         self._live.start()
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.busy("")
         self._live.stop()
 
     def say(self, text: str) -> None:
@@ -227,19 +239,25 @@ class Live(Watch):
         self.say(f"going on after step {step}")
 
     def step(self, step: Step) -> None:
-        from rich.text import Text
-
         self._seen.add(step)
+        self._unit = step.unit
         self._losses.append((step.number, step.nll))
         if len(self._losses) > 4000:
             del self._losses[::2]
         self._line = self._seen.line(step)
-        self._live.update(Text("\n".join([*self._curves(), self._line])))
+        self._show(self._line)
 
-    def busy(self, text: str) -> None:
+    def busy(self, text: str, pace: Pace | None = None) -> None:
+        if pace is not None and time.monotonic() - self._shown < BETWEEN_UPDATES:
+            return
+        far = " …" if pace is None else f": {pace}"
+        self._show(f"{self._line}; {text}{far}".removeprefix("; ") if text else self._line)
+
+    def _show(self, line: str) -> None:
         from rich.text import Text
 
-        self._live.update(Text("\n".join([*self._curves(), f"{self._line}: {text} …"])))
+        self._shown = time.monotonic()
+        self._live.update(Text("\n".join([*self._curves(), line])))
 
     def look(self, step: int, scores: Scores, is_best: bool, seconds: float) -> None:
         self._looks.append((step, scores))
@@ -249,7 +267,7 @@ class Live(Watch):
         if not self._draw or len(self._losses) < 2:
             return []
         width = max(20, min(100, self._console.width - 12))
-        drawn = ["loss of a token: training, and at each look validation"]
+        drawn = [f"loss of a {self._unit}: training, and at each look validation"]
         drawn += plot([self._losses, [(step, scores["loss"]) for step, scores in self._looks]], width, 8)
         names = [name for name in (self._looks[-1][1] if self._looks else {}) if name != "loss"]
         if len(self._looks) > 1 and names:
@@ -262,19 +280,18 @@ class Rate:
     """How fast steps are made, over the last of them."""
 
     def __init__(self) -> None:
-        self._steps: list[tuple[float, int, float]] = []
+        self._steps: list[tuple[float, int]] = []
 
     def add(self, step: Step) -> None:
-        self._steps = [*self._steps[-49:], (time.monotonic(), step.tokens, step.nll)]
+        self._steps = [*self._steps[-49:], (time.monotonic(), step.tokens)]
 
     def line(self, step: Step) -> str:
-        tokens = sum(tokens for _, tokens, _ in self._steps[1:])
+        tokens = sum(tokens for _, tokens in self._steps[1:])
         seconds = self._steps[-1][0] - self._steps[0][0]
-        loss = sum(nll for _, _, nll in self._steps) / len(self._steps)
-        text = f"step {step.number:,} of {step.of:,}, epoch {step.epochs:.1f}, loss {loss:.3f}"
+        text = f"step {step.number:,} of {step.of:,}, epoch {step.epochs:.1f}, loss {step.recent:.3f}"
         if seconds > 0:
             left = (step.of - step.number) * seconds / (len(self._steps) - 1)
-            text += f", {tokens / seconds:,.0f} tokens/s, {duration(left)} left"
+            text += f", {tokens / seconds:,.0f} {step.unit}s/s, {duration(left)} left"
         return f"{text}, {memory() / 2**20:,.0f} MB"
 
 

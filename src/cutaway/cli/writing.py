@@ -78,8 +78,26 @@ def record(given: str, texts: list[Text]) -> str:
 
 def _lines(texts: list[str], n_best: int) -> str:
     """As many lines for every input, so that line numbers keep telling which is whose."""
-    lines = [harmless(" ".join(text.splitlines())) for text in texts]
+    lines = [harmless(" ".join(text.rstrip("\r\n").splitlines())) for text in texts]
     return "\n".join(lines + [""] * (n_best - len(lines)))
+
+
+def print_pieces(pieces: Iterator[str], name: str, before: str = "") -> None:
+    """A text as it is written, after what stands `before` it, and without the empty lines at its end: a model may go on
+    with nothing else."""
+    held, is_empty = "", True
+    try:
+        print(before, end="", flush=True)
+        for piece in pieces:
+            text = held + piece
+            n = len(text.rstrip())
+            held, is_empty = text[n:], is_empty and n == 0
+            print(harmless(text[:n]), end="", flush=True)
+    finally:
+        print(harmless(held.partition("\n")[0]), flush=True)  # however it ends, the next line begins at its start
+    if (n := held.count("\n")) > 2:
+        what = "wrote nothing but" if is_empty else "ended in"
+        print(f"{name} {what} {n} line breaks, which are not printed; --json has them", file=sys.stderr, flush=True)
 
 
 def harmless(text: str) -> str:

@@ -28,7 +28,7 @@ _KINDS = {
 def write_card(folder: RunFolder, prepared: Prepared, outcome: Outcome) -> None:
     """Of a run that ended, or was stopped: the card says which."""
     try:
-        drawn = draw_curves(folder.logged(), folder.path / CURVES)
+        drawn = draw_curves(folder.logged(), folder.path / CURVES, prepared.task.unit)
         state.write_whole(folder.path / CARD, card(folder, prepared, outcome, drawn))
     except OSError as error:
         raise CheckpointError(
@@ -58,7 +58,7 @@ def card(folder: RunFolder, prepared: Prepared, outcome: Outcome, drawn: bool) -
         "## Scores\n",
         _scores(outcome, native.describe(folder.path).usage, config.validation.beams),
         "## Training\n",
-        f"- {progress.step:,} steps ({ended}), {progress.tokens:,} target tokens, "
+        f"- {progress.step:,} steps ({ended}), {progress.tokens:,} {_learnt(prepared.task.unit)}, "
         f"{progress.time / 60:.1f} minutes on {_machine()}; seed {config.seed}.",
         "- Data, SHA-256: "
         + ", ".join(f"{name} `{digest[:16]}…`" for name, digest in prepared.facts["data"].items())
@@ -75,6 +75,10 @@ def card(folder: RunFolder, prepared: Prepared, outcome: Outcome, drawn: bool) -
     return "\n".join(lines) + "\n"
 
 
+def _learnt(unit: str) -> str:
+    return "target tokens" if unit == "token" else f"{unit}s"
+
+
 def _changed(choice: ModelChoice) -> str:
     """The preset's name, and whether its sizes are others."""
     sizes = (choice.n_blocks, choice.d_model, choice.n_heads, choice.d_ff, choice.d_hidden)
@@ -83,7 +87,7 @@ def _changed(choice: ModelChoice) -> str:
 
 def _scores(outcome: Outcome, usage: Usage, beams: int) -> str:
     if outcome.progress.best is None:
-        return "The run was stopped before it was looked at for the first time: this folder holds no model yet.\n"
+        return f"None: stopped after step {outcome.progress.step:,}, before its first validation.\n"
     if not outcome.scores:
         return "The run was stopped before it was done; the best model so far is what this folder holds.\n"
     rows = [
@@ -111,7 +115,7 @@ def _machine() -> str:
     return f"{where}, torch {torch.__version__}"
 
 
-def draw_curves(lines: list[dict[str, Any]], out: Path) -> bool:
+def draw_curves(lines: list[dict[str, Any]], out: Path, unit: str = "token") -> bool:
     """Loss and scores against steps, as a PNG; False where matplotlib is not installed or there is nothing to draw."""
     try:
         from matplotlib.figure import Figure
@@ -127,7 +131,7 @@ def draw_curves(lines: list[dict[str, Any]], out: Path) -> bool:
     left.plot(
         [line["step"] for line in looks], [line["valid"]["loss"] for line in looks], marker=".", label="validation"
     )
-    left.set(xlabel="step", ylabel="-log p of a token", title="loss")
+    left.set(xlabel="step", ylabel=f"-log p of a {unit}", title="loss")
     left.legend()
     for name in looks[0]["valid"]:
         if name != "loss":

@@ -12,7 +12,7 @@ from cutaway.data.batches import batches_of
 from cutaway.data.encoded import Texts
 from cutaway.models.network import Network
 from cutaway.training.loss import Loss
-from cutaway.training.task import Scores, Task
+from cutaway.training.task import Scores, Seen, Task, unseen
 
 if TYPE_CHECKING:
     from cutaway.model import Model
@@ -29,6 +29,7 @@ class LabelBatch:
 
 class Classification(Task):
     name: ClassVar[str] = "classify"
+    unit: ClassVar[str] = "text"
     metrics = ("loss", "accuracy")
 
     def __init__(
@@ -63,7 +64,7 @@ class Classification(Task):
         device = next(network.parameters()).device
         return network(batch.tokens.to(device), mask=batch.mask.to(device)).float(), batch.labels.to(device)
 
-    def validate(self, model: "Model") -> Scores:
+    def validate(self, model: "Model", seen: Seen = unseen) -> Scores:
         nll, right, n = 0.0, 0, 0
         with torch.no_grad():
             for rows in batches_of(self.valid.lengths, max(4096, int(self.valid.lengths.max())), seed=0):

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cutaway.errors import InputError
+from cutaway.tasks.each import AtOnce
 from cutaway.tasks.options import Options
 from cutaway.training.metrics import Score, check_installed, tokenized_bleu, translation_scores
 
@@ -16,8 +17,8 @@ LENGTHS = (10, 20, 30, 40, 50, 60, 80, 100)
 """Words of the source at which a new bucket begins."""
 ENOUGH = 20
 """Sentences of a length from which BLEU says something: with fewer, no point of a curve."""
-Seen = Callable[[Iterator[str]], Iterator[str]]
-"""The same translations, and somebody watches them come."""
+Seen = Callable[[Iterator[str], Sequence[int]], Iterator[str]]
+"""Translations and the sizes of their sources -> the same translations, shown as they come."""
 
 
 @dataclass(frozen=True)
@@ -58,15 +59,15 @@ def evaluate(
     tokenized: str | None = None,
     engine: str | None = None,
     precision: str | None = None,
-    seen: Seen = lambda texts: texts,
+    seen: Seen = lambda texts, _: texts,
 ) -> Evaluation:
     """`references`: one or more lists of translations, each as long as `sources`.
 
     `tokenized`, a language's code, adds BLEU on lowercased text cut by Moses' tokeniser, as older papers report it.
     """
-    for texts in references:
-        if len(texts) != len(sources):
-            raise InputError(f"there are {len(sources):,} sentences and {len(texts):,} translations; give as many")
+    for each in references:
+        if len(each) != len(sources):
+            raise InputError(f"there are {len(sources):,} sentences and {len(each):,} translations; give as many")
     if not sources:
         raise InputError("there is not one sentence to evaluate on")
     check_installed(tokenized is not None)
@@ -74,12 +75,27 @@ def evaluate(
     options: Options = {"engine": engine, "precision": precision}
     if beams is not None:
         options["beams"] = beams
-    written = list(seen(model.translate(iter(sources), **options)))
+    order = longest_first(sources)
+    texts = AtOnce(sources[row] for row in order)
+    found = seen(model.translate(texts, **options), work([sources[row] for row in order]))
+    written = [text for _, text in sorted(zip(order, found, strict=True))]
     seconds = time.monotonic() - began
     scores = translation_scores(written, references)
     if tokenized is not None:
         scores["bleu, lowercased, tokenised"] = tokenized_bleu(written, references, tokenized)
     return Evaluation(scores, by_length(sources, references, written), written, seconds)
+
+
+def longest_first(texts: Sequence[str]) -> list[int]:
+    """Rows in the order in which a search begins with them: results come as they are made, not all in the end."""
+    return sorted(range(len(texts)), key=lambda row: -len(texts[row]))
+
+
+def work(texts: Sequence[str]) -> list[int]:
+    """How much translating each is: its length, and as much as the mean again, for a model that has learnt little
+    writes as much for any text."""
+    mean = sum(map(len, texts)) // max(1, len(texts))
+    return [len(text) + mean for text in texts]
 
 
 def by_length(sources: Sequence[str], references: Sequence[Sequence[str]], written: Sequence[str]) -> list[Bucket]:

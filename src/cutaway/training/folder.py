@@ -1,7 +1,7 @@
 """The folder of a run: a model that can be used at any moment, and beside it what the run needs to go on.
 
 my-model/
-  config.json, tokenizer.json, model.safetensors   the best weights so far, as `cutaway translate` reads them
+  config.json, tokenizer.json, model.safetensors   the best weights so far (the newest, before the first validation)
   run.toml               what was asked for, with every choice made
   metrics.jsonl          a line for each look and for some steps
   README.md, curves.png  the model's card
@@ -44,6 +44,7 @@ class RunFolder:
         self.training = self.path / state.FOLDER
         self.config = self.path / "run.toml"
         self.metrics = self.path / "metrics.jsonl"
+        self._tuned = self.training / "tuned"
 
     def check_free(self, force: bool) -> None:
         """Nothing of another run, or of somebody else, is written over."""
@@ -141,11 +142,13 @@ class RunFolder:
             reason = error.strerror or error if isinstance(error, OSError) else error
             raise CheckpointError(f"can't write {self.path}: {reason}; choose another --out") from None
 
-    def write_weights(self, weights: Mapping[str, Tensor]) -> None:
-        """model.safetensors, the old one or the new one, never half of it."""
+    def write_weights(self, weights: Mapping[str, Tensor], standing: str | None = None) -> None:
+        """model.safetensors, the old one or the new one, never half of it. `standing`: where the run stands, if it has
+        not validated these weights; whoever loads them is told."""
         aside = self.path / f".{WEIGHTS}.aside"
         try:
-            write_weights(aside, {name: outgoing(weight) for name, weight in weights.items()})
+            note = None if standing is None else {native.STANDING: standing}
+            write_weights(aside, {name: outgoing(weight) for name, weight in weights.items()}, note)
             sync(aside)
             aside.replace(self.path / WEIGHTS)
             sync(self.path)
@@ -162,6 +165,18 @@ class RunFolder:
                 state.write_whole(self.path / native.CONFIG, (Path(aside) / native.CONFIG).read_text(encoding="utf-8"))
         except OSError as error:
             raise self._unwritten(self.path / native.CONFIG, error) from None
+
+    def tuned_at(self) -> int | None:
+        """The step whose model was tuned, if one was."""
+        with suppress(OSError, ValueError):
+            return int(self._tuned.read_text(encoding="utf-8"))
+        return None
+
+    def note_tuned(self, step: int) -> None:
+        try:
+            state.write_whole(self._tuned, f"{step}\n")
+        except OSError as error:
+            raise self._unwritten(self._tuned, error) from None
 
     def log(self, line: Mapping[str, Any]) -> None:
         """One more line of metrics.jsonl."""

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from cutaway.models.network import Network
 from cutaway.training.loss import Loss, language_loss
-from cutaway.training.task import Scores, Task
+from cutaway.training.task import Scores, Seen, Task, unseen
 
 if TYPE_CHECKING:
     from cutaway.model import Model
@@ -48,7 +48,7 @@ class Language(Task):
             network, network.hidden(batch.tokens.to(device)), batch.labels.to(device), smoothing=smoothing
         )
 
-    def validate(self, model: "Model") -> Scores:
+    def validate(self, model: "Model", seen: Seen = unseen) -> Scores:
         """Over whole windows of the validation text."""
         nll, n = 0.0, 0
         with torch.no_grad():

@@ -33,6 +33,8 @@ from cutaway.training.watch import Step, Watch
 X = TypeVar("X")
 
 
+RECENT = 50
+"""Steps over which the loss that is shown is the mean."""
 ANOTHER_RANK = "another rank"
 """Why a rank stops that was not told to itself."""
 
@@ -49,7 +51,8 @@ class Progress:
     epoch: int = 0
     place: int = 0  # in the epoch's batches
     epochs: float = 0.0
-    tokens: int = 0
+    tokens: int = 0  # or texts: what the loss is the mean over
+    recent: list[float] = field(default_factory=list)  # -log p of a token in each of the last steps
     seconds: float = 0.0  # of steps
     looking: float = 0.0  # seconds of looks
     looks: list[dict[str, Any]] = field(default_factory=list)  # step and scores of each validation
@@ -195,7 +198,10 @@ class Loop:
         self.progress.tokens += n_tokens
         seconds = time.monotonic() - began
         loss, nll = sums.total / n_tokens, sums.nll / sums.n
-        self.watch.step(Step(number, self.steps, loss, nll, norm, factor, n_tokens, seconds, self.sampler.epochs))
+        self.progress.recent = [*self.progress.recent, nll][-RECENT:]
+        shown = sum(self.progress.recent) / len(self.progress.recent)
+        epochs, unit = self.sampler.epochs, self.task.unit
+        self.watch.step(Step(number, self.steps, loss, nll, shown, norm, factor, n_tokens, seconds, epochs, unit))
 
     def _clipped(self) -> float:
         """The length of the gradient before it is cut to at most `clip`."""
@@ -264,9 +270,8 @@ class Loop:
     def _look(self) -> None:
         """Validates; keeps these weights if an average may need them; the best so far becomes the folder's model."""
         began = time.monotonic()
-        self.watch.busy("looking at the validation examples")
         step, weights = self.progress.step, self._judged()
-        scores = self._scores(weights)
+        scores = self._scores(weights, "looking at the validation examples")
         if not math.isfinite(scores["loss"]):
             raise self._broken(f"the validation loss is {scores['loss']} after step {step}")
         best = self.progress.best
@@ -285,13 +290,16 @@ class Loop:
         self.progress.looking += seconds
         self.watch.look(step, scores, is_best, seconds)
 
-    def _scores(self, weights: dict[str, Tensor]) -> Scores:
-        """Of the judged weights; under torchrun rank 0 looks and tells the others."""
+    def _scores(self, weights: dict[str, Tensor], what: str) -> Scores:
+        """Of the judged weights; under torchrun rank 0 looks and tells the others. `what` is shown meanwhile."""
         scores = dict.fromkeys(self.task.metrics, 0.0)
+        self.watch.busy(what)
         if self.parallel.rank == 0:
             assert self.shown is not None
             distributed.fill(self.shown, weights)
-            scores |= self.task.validate(Model(self.shown, self.model.tokenizer, self.model.usage, self.model.name))
+            judged = Model(self.shown, self.model.tokenizer, self.model.usage, self.model.name)
+            scores |= self.task.validate(judged, partial(self.watch.busy, what))
+        self.watch.busy("")
         return self.parallel.told(scores)
 
     def _patience_is_out(self) -> bool:
@@ -308,10 +316,15 @@ class Loop:
         tensors = {"weights": self.weights, "average": self.average, "optimizer": self.optimizer.tensors()}
         whole = {file: self.parallel.whole(values) for file, values in tensors.items() if values}
         if self.parallel.rank == 0:
+            if self.progress.best is None:  # nothing was validated yet, but there are weights: a model of their own
+                self.folder.write_weights(whole.get("average", whole["weights"]), self._standing())
             state.save(self.folder.training, self.progress.step, facts, whole, self.config.saving.keep)
             self.snapshots.forget_all_but(set(self._kept_steps()))
             self.watch.saved(self.progress.step)
         self.parallel.wait()
+
+    def _standing(self) -> str:
+        return f"stopped after step {self.progress.step:,} of {self.steps:,}, before its first validation"
 
     def _restore(self) -> None:
         """The newest state that is whole; weights go back where they are, whoever holds which part."""
@@ -349,9 +362,8 @@ class Loop:
         scores = self.progress.scores(self.progress.best) if self.progress.best is not None else {}
         averaged: tuple[int, ...] = ()
         if len(steps) > 1:
-            self.watch.busy("looking at the average")
             weights = self.snapshots.mean(steps) if self.parallel.rank == 0 else {}
-            found = self._scores(weights)
+            found = self._scores(weights, "looking at the average")
             if not better(self.metric, scores, found):
                 scores, averaged = found, tuple(steps)
                 if self.parallel.rank == 0:

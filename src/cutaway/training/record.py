@@ -7,6 +7,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from cutaway.progress import Pace
 from cutaway.training.folder import RunFolder
 from cutaway.training.task import Scores
 from cutaway.training.watch import Step, Watch
@@ -45,13 +46,13 @@ class Recorder(Watch):
             rate = round(step.tokens / step.seconds, 1) if step.seconds else 0.0
             line = {
                 "step": step.number, "epochs": round(step.epochs, 3), "loss": step.loss, "nll": step.nll,
-                "gradient": step.norm, "rate_factor": step.factor, "tokens_per_second": rate,
+                "gradient": step.norm, "rate_factor": step.factor, f"{step.unit}s_per_second": rate,
             }  # fmt: skip
             self._write(step.number, line, "train")
         self.other.step(step)
 
-    def busy(self, text: str) -> None:
-        self.other.busy(text)
+    def busy(self, text: str, pace: Pace | None = None) -> None:
+        self.other.busy(text, pace)
 
     def look(self, step: int, scores: Scores, is_best: bool, seconds: float) -> None:
         self._write(step, {"step": step, "valid": scores, "best": is_best, "seconds": round(seconds, 2)}, "valid")

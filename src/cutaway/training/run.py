@@ -1,6 +1,6 @@
 """`train` begins a run in a new folder, `resume` goes on with one: the two calls of training."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from threading import Thread
@@ -13,7 +13,6 @@ from cutaway.checkpoints import native
 from cutaway.data.hub import PREFIX
 from cutaway.errors import CheckpointError, ConfigError, InputError
 from cutaway.kernels import kernels
-from cutaway.loading import load
 from cutaway.model import Model
 from cutaway.models.build import build
 from cutaway.text.files import load_tokenizer
@@ -25,11 +24,8 @@ from cutaway.training.loop import Loop, Outcome, TrainingError
 from cutaway.training.prepare import Prepared, prepare
 from cutaway.training.record import Recorder
 from cutaway.training.toml import read_config, write_config
-from cutaway.training.watch import Watch
-
-Stop = Callable[[], str | None]
-"""Why to stop, or None: asked after every step."""
-
+from cutaway.training.tuning import tune
+from cutaway.training.watch import Stop, Watch
 
 _HEAD = "Every key of this run, with what was chosen for it. `cutaway train` reads it; so does `cutaway resume`."
 
@@ -145,25 +141,14 @@ def _run(folder: RunFolder, prepared: Prepared, watch: Watch, stop: Stop) -> Out
     try:
         outcome = loop.run(stop)
         if distributed.rank() == 0:
-            if outcome.scores and prepared.config.validation.tune:
-                _tune(folder, prepared, watch)
             write_card(folder, prepared, outcome)
+            wanted = outcome.scores and prepared.config.validation.tune
+            if wanted and tune(folder, prepared.task, outcome, watch, stop):
+                write_card(folder, prepared, outcome)
         return outcome
     finally:
         recorder.close()
         loop.parallel.close()
-
-
-def _tune(folder: RunFolder, prepared: Prepared, watch: Watch) -> None:
-    """The model as it lies in the folder learns how it is best used."""
-    model = load(folder.path)
-    watch.busy("looking for the best way to search")
-    usage = prepared.task.tuned(model)
-    if usage != model.usage:
-        watch.say(
-            f"with {usage.beams} beams, a length penalty of {usage.length_penalty:g} is best: kept in config.json"
-        )
-        folder.write_usage(model.network, usage)
 
 
 def _check_files(folder: RunFolder, config: TrainConfig) -> None:

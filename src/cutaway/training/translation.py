@@ -14,15 +14,19 @@ from cutaway.machine.threads import side_by_side
 from cutaway.models.network import Network
 from cutaway.models.usage import Usage
 from cutaway.parts.tap import anybody_listens
+from cutaway.progress import Pace
+from cutaway.tasks.each import AtOnce
 from cutaway.tasks.options import Options
+from cutaway.training.evaluate import longest_first, work
 from cutaway.training.loss import IGNORED, Loss, language_loss
 from cutaway.training.metrics import Score, translation_scores
-from cutaway.training.task import Scores, Task
+from cutaway.training.task import NOISE, Scores, Seen, Task, unseen
 
 if TYPE_CHECKING:
     from cutaway.model import Model
 
 PENALTIES = (1.0, 0.6, 1.4, 1.8)  # the first of equals is taken
+TUNED_ON = 500  # pairs at most: four penalties and five beams are twenty times the work of a validation
 
 
 @dataclass(frozen=True)
@@ -103,7 +107,7 @@ class Translation(Task):
         hidden = network.hidden(source, tokens, mask=mask)
         return language_loss(network, hidden, labels, smoothing=smoothing, agreement=agreement)
 
-    def validate(self, model: "Model") -> Scores:
+    def validate(self, model: "Model", seen: Seen = unseen) -> Scores:
         def loss(rows: Tensor) -> Loss:
             with torch.no_grad():
                 return self.loss(model.network, self._batch(self.valid, rows.tolist()))
@@ -111,26 +115,50 @@ class Translation(Task):
         batches = batches_of(self.valid.lengths, max(2048, int(self.valid.lengths.max())), seed=0)
         losses = list(side_by_side(loss, batches, parallel=not anybody_listens()))
         scores = {"loss": sum(loss.nll for loss in losses) / sum(loss.n for loss in losses)}
-        for name, score in self.scored(model, length_penalty=1.0).items():  # which is tuned in the end only
+        pace, search = self._pace(self.valid_texts), Options(length_penalty=1.0)  # which is tuned in the end only
+        for name, score in self.scored(model, self.valid_texts, pace, seen, **search).items():
             scores[name] = score.value
             self._signatures[name] = score.signature
         return scores
 
-    def scored(self, model: "Model", **search: Unpack[Options]) -> dict[str, Score]:
-        """BLEU and chrF of the validation pairs, translated."""
+    def scored(
+        self, model: "Model", pairs: Sequence[tuple[str, str]], pace: Pace, seen: Seen, **search: Unpack[Options]
+    ) -> dict[str, Score]:
+        """BLEU and chrF of these pairs, translated; `seen` hears of each."""
         search = {"beams": self.beams, "engine": "native", "precision": "float32", **search}
-        written = model.translate([source for source, _ in self.valid_texts], **search)
-        return translation_scores(written, [[target for _, target in self.valid_texts]])
+        order = longest_first([source for source, _ in pairs])
+        written = []
+        for text in model.translate(AtOnce(pairs[row][0] for row in order), **search):
+            written.append(text)
+            pace.add()
+            seen(pace)
+        return translation_scores(written, [[pairs[row][1] for row in order]])
 
-    def tuned(self, model: "Model") -> Usage:
-        """With the length penalty that has the best BLEU; 1 unless another is better."""
-        if model.usage.beams == 1:
-            return model.usage
+    def tunable(self, usage: Usage, scores: Scores) -> bool:
+        return usage.beams > 1 and scores["bleu"] >= NOISE
+
+    def tuned(self, model: "Model", seen: Seen = unseen) -> Usage:
+        """With the length penalty that has the best BLEU; 1 unless another is better.
+
+        On some of the validation pairs. A bad model writes until it is stopped: here, at twice the longest target.
+        """
+        pairs = self.valid_texts[:: -(-len(self.valid_texts) // TUNED_ON)]
+        pace = self._pace(pairs, len(PENALTIES))
+        most = [n for n in (model.usage.max_length, 2 * max(self.valid.target.lengths.tolist(), default=0)) if n]
+        search = Options(beams=model.usage.beams)
+        if most:
+            search["max_new_tokens"] = min(most)
 
         def bleu(penalty: float) -> float:
-            return self.scored(model, beams=model.usage.beams, length_penalty=penalty)["bleu"].value
+            search["length_penalty"] = penalty
+            return self.scored(model, pairs, pace, seen, **search)["bleu"].value
 
         return replace(model.usage, length_penalty=max(PENALTIES, key=bleu))
+
+    def _pace(self, pairs: Sequence[tuple[str, str]], times: int = 1) -> Pace:
+        """Of translating them, longest first, so many times."""
+        sizes = sorted(work([source for source, _ in pairs]), reverse=True)
+        return Pace(times * len(pairs), sizes * times)
 
     def signatures(self) -> dict[str, str]:
         return self._signatures

@@ -1,10 +1,14 @@
 """Who watches a run: told of every step, look, state and trouble."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from cutaway.progress import Pace
 from cutaway.training.task import Scores
+
+Stop = Callable[[], str | None]
+"""Why to stop, or None: asked after every step."""
 
 
 @dataclass(frozen=True)
@@ -13,13 +17,15 @@ class Step:
 
     number: int
     of: int
-    loss: float  # what is minimised, for each token
-    nll: float  # -log p of the right token, in training mode
+    loss: float  # what is minimised, for each token (or text: `unit`)
+    nll: float  # -log p of what is right, in training mode
+    recent: float  # the mean of that over the last steps, as shown
     norm: float  # of the gradient, before it was clipped
     factor: float  # of the highest learning rate
-    tokens: int
+    tokens: int  # or texts
     seconds: float
     epochs: float
+    unit: str = "token"  # "text" for a classifier
 
 
 class Watch:
@@ -34,8 +40,8 @@ class Watch:
     def resumed(self, step: int, logged: Sequence[Mapping[str, Any]] = ()) -> None:
         """Going on after this step; `logged` are the lines of metrics.jsonl up to it."""
 
-    def busy(self, text: str) -> None:
-        """What is done now, if it takes a while and is no step."""
+    def busy(self, text: str, pace: Pace | None = None) -> None:
+        """What is done now, if it takes a while and is no step, and how far it is; an empty text: it is over."""
 
     def say(self, text: str) -> None: ...
 
