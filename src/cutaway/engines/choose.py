@@ -11,6 +11,7 @@ from cutaway.engines import int8_files
 from cutaway.engines.engine import Engine, EngineName, Precision
 from cutaway.engines.int8 import Quantizer, largest_four
 from cutaway.engines.native import Native
+from cutaway.engines.prepare import on_cpu
 from cutaway.errors import ConfigError, unknown
 from cutaway.machine import has_fast_bfloat16
 from cutaway.models.network import Network
@@ -33,6 +34,7 @@ def choose(
         raise ConfigError(unknown("precision", precision, get_args(Precision)))
     wanted: Precision = precision or as_stored(network)  # type: ignore[assignment]  # checked just now
     by_itself = name is None
+    _check_device(network, name, wanted)
     if name is None:
         name = "ctranslate2" if wanted == "float32" and _ctranslate2_pays(network) else "native"
     if name == "ctranslate2":
@@ -45,15 +47,31 @@ def choose(
     return Native(network, usage, wanted)
 
 
+def _check_device(network: Network, name: str | None, precision: Precision) -> None:
+    """What only CPUs have is an error on another device if it was asked for, and so is what only the others have."""
+    if on_cpu(network):
+        if precision == "float16":
+            raise ConfigError("float16 is for GPUs, and this model is on the CPU; choose float32, bfloat16 or int8")
+        return
+    if name == "ctranslate2" or precision == "int8":
+        what = "the engine ctranslate2" if name == "ctranslate2" else "int8"
+        raise ConfigError(
+            f"{what} runs on the CPU only, and this model is on {network.device}; move it with model.to('cpu') "
+            f"(--device cpu), or leave it out"
+        )
+
+
 def as_stored(network: Network) -> Precision:
     """The precision of the weights; but half of it is only as exact, and slower, where the CPU has to emulate it."""
     weight = next(network.parameters())
-    fast = has_fast_bfloat16(str(weight.device))
+    if weight.dtype == torch.float16 and weight.device.type != "cpu":
+        return "float16"
+    fast = weight.device.type not in ("cpu", "cuda") or has_fast_bfloat16(str(weight.device))
     return "bfloat16" if weight.dtype == torch.bfloat16 and fast else "float32"
 
 
 def _ctranslate2_pays(network: Network) -> bool:
-    if not network.has_decoder or find_spec("ctranslate2") is None:
+    if not network.has_decoder or not on_cpu(network) or find_spec("ctranslate2") is None:
         return False
     from cutaway.engines.ctranslate2_spec import unsupported
 

@@ -108,7 +108,7 @@ class Translation(Task):
                 return self.loss(model.network, self._batch(self.valid, rows.tolist()))
 
         batches = batches_of(self.valid.lengths, max(2048, int(self.valid.lengths.max())), seed=0)
-        losses = list(side_by_side(loss, batches))
+        losses = list((side_by_side if model.device.type == "cpu" else map)(loss, batches))
         scores = {"loss": sum(loss.nll for loss in losses) / sum(loss.n for loss in losses)}
         for name, score in self.scored(model, length_penalty=1.0).items():  # which is tuned in the end only
             scores[name] = score.value
