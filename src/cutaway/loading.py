@@ -9,15 +9,14 @@ from cutaway.aliases import hinted
 from cutaway.checkpoints import huggingface, llama2c, native
 from cutaway.checkpoints.hub import fetch
 from cutaway.checkpoints.weights import WEIGHTS
-from cutaway.errors import CheckpointError, unknown
+from cutaway.devices import device_of, dtype_of
+from cutaway.errors import CheckpointError
 from cutaway.files import read_json
 from cutaway.model import Model
 from cutaway.models.config import Config, Head, StackConfig
 from cutaway.models.usage import Usage
 from cutaway.text.files import load_tokenizer
 from cutaway.text.tokenizer import Tokenizer
-
-DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16, "float64": torch.float64}
 
 
 @hinted
@@ -26,6 +25,7 @@ def load(
     *,
     head: Head | huggingface.Saved | None = "saved",
     dtype: torch.dtype | str | None = None,
+    device: str | torch.device = "auto",
     revision: str | None = None,
     offline: bool = False,
 ) -> Model:
@@ -33,10 +33,23 @@ def load(
 
     Weights keep the dtype they are stored in, mapped from the file, unless `dtype` says otherwise; those that come with
     cutaway are stored in half precision to be small, and become float32. `head` replaces the saved one:
-    `Classifier(n_classes=3, hidden="tanh")` begins a new classifier on a BERT. `offline` looks at what was downloaded
-    before, and nowhere else.
+    `Classifier(n_classes=3, hidden="tanh")` begins a new classifier on a BERT. `device` is "cpu", "cuda", "cuda:1",
+    "mps", or "auto": a GPU if torch sees one, else the CPU. `offline` looks at what was downloaded before, and nowhere
+    else.
     """
-    dtype = _dtype(dtype)
+    place = device_of(device)  # one that is not there is told before anything is fetched
+    model = _load(name, head, dtype_of(dtype), revision, offline)
+    return model if place.type == "cpu" else model.to(place)
+
+
+def _load(
+    name: str | Path,
+    head: Head | huggingface.Saved | None,
+    dtype: torch.dtype | None,
+    revision: str | None,
+    offline: bool,
+) -> Model:
+    """The model on the CPU."""
     folder = locate(name, revision=revision, offline=offline)
     if dtype is None and folder.parent == SHIPPED:
         dtype = torch.float32
@@ -94,14 +107,6 @@ def check_tokenizer(folder: Path, tokenizer: Tokenizer | None, config: Config) -
             f"{folder}: the tokenizer has ids up to {tokenizer.vocabulary_size - 1}, the model a vocabulary of "
             f"{max(rows)}; they do not belong together"
         )
-
-
-def _dtype(dtype: torch.dtype | str | None) -> torch.dtype | None:
-    if dtype is None or isinstance(dtype, torch.dtype):
-        return dtype
-    if dtype not in DTYPES:
-        raise CheckpointError(unknown("dtype", dtype, DTYPES))
-    return DTYPES[dtype]
 
 
 def _native(folder: Path, name: str, head: Head | huggingface.Saved | None, dtype: torch.dtype | None) -> Model:

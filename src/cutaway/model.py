@@ -14,6 +14,7 @@ from cutaway.aliases import hinted
 from cutaway.checkpoints import huggingface, native
 from cutaway.checkpoints.usage import CONFIG, Files, read_usage, side_files, usage_keys
 from cutaway.decoding.generation import Generation
+from cutaway.devices import device_of, dtype_of, memory_explained
 from cutaway.errors import CheckpointError, unknown
 from cutaway.files import written_aside
 from cutaway.models.config import Config, TransformerConfig
@@ -23,6 +24,8 @@ from cutaway.seeing.trace import Trace
 from cutaway.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
+    import torch
+
     from cutaway.engines.engine import Engine
     from cutaway.seeing.changed import Changed
     from cutaway.seeing.edits import Editable
@@ -100,6 +103,27 @@ class Model:
     def config(self) -> Config:
         return self.network.config
 
+    @property
+    def device(self) -> "torch.device":
+        """Where its weights are, and where it computes."""
+        return self.network.device
+
+    def to(self, device: "str | torch.device | None" = None, dtype: "torch.dtype | str | None" = None) -> "Model":
+        """Moves the weights to another device, or to numbers of another dtype; the model itself, for chaining.
+
+        Engines are made anew. See `cutaway.load` for the names.
+        """
+        before = self.device
+        place, number = before if device is None else device_of(device), dtype_of(dtype)
+        self.engines.clear()
+        try:
+            with memory_explained(place):
+                self.network.to(device=place, dtype=number)
+        except BaseException:
+            self.network.to(before)  # part of it had moved
+            raise
+        return self
+
     def save(self, folder: str | Path, format: Format = "cutaway") -> Path:  # noqa: A002  # the word users look for
         """Writes the model: our own format, or Hugging Face's. The folder is complete or not there at all."""
         folder = Path(folder).expanduser()
@@ -140,9 +164,10 @@ class Model:
         return self.usage == read_usage(self.origin.files, self.origin.family, config, Path())
 
     def engine(self, name: str | None = None, precision: str | None = None) -> "Engine":
-        """What runs this model: "native" or "ctranslate2", in "float32", "bfloat16" or "int8".
+        """What runs this model: "native" or "ctranslate2", in "float32", "bfloat16", "float16" or "int8".
 
-        None: the fastest that writes the text float32 does. It is made once, and again if the weights were changed.
+        None: the fastest that writes the text float32 does; on a GPU "native", in the dtype of the weights. It is made
+        once, and again if the weights were changed.
         """
         from cutaway.engines.choose import choose
 

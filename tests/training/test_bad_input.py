@@ -113,8 +113,8 @@ def test_wrong_tabs(tmp_path: Path) -> None:
         ("validation.metric=accuracy", "validation.metric='accuracy' is no measure of translate; choose loss,"),
         ("data.held_out=0", "held_out=0 must be at least 1"),
         ("model.start=en-fr", "model.d_ff and tokenizer.vocabulary can't be given together with model.start (--from"),
-        ("machine.device=gpu", "machine.device='gpu' is no device; choose auto, cpu, cuda or cuda:1"),
-        ("machine.device=cuda", "machine.device='cuda', but torch sees no GPU here; choose cpu or auto"),
+        ("machine.device=gpu", "machine.device: no device 'gpu'; did you mean 'cpu'? (known: auto, cpu, cuda, cuda:1,"),
+        ("machine.device=cuda:7", "machine.device='cuda:7', but torch sees "),
     ],
 )  # fmt: skip
 def test_settings(tmp_path: Path, data: toy.Corpus, setting: str, said: str) -> None:

@@ -13,7 +13,7 @@ COMMANDS = "/reset begins anew, /system TEXT changes the system prompt, /quit (o
 
 
 def run(name: str, system: str | None, asked: Asked, as_json: bool) -> None:
-    chat = ready(name).chat(system=system, tell=_tell, **asked.options)
+    chat = ready(name, asked.where).chat(system=system, tell=_tell, **asked.options)
     talks = sys.stdin is not None and sys.stdin.isatty()
     if talks:
         _tell(f"{COMMANDS}; Ctrl-C stops an answer")

@@ -5,7 +5,7 @@ from cutaway.cli.writing import Asked, print_pieces, write_lines
 
 
 def run(texts: list[str] | None, name: str, asked: Asked, as_json: bool) -> None:
-    model = ready(name)
+    model = ready(name, asked.where)
     if as_json or asked.n_best > 1 or (asked.beams or 1) > 1:  # a search, or a record, has no beginning to show early
         write_lines(lambda lines: model.complete(lines, details=as_json, **asked.options), texts, asked.n_best, as_json)
         return

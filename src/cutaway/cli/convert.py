@@ -40,7 +40,7 @@ def run(
             "to which format? --to huggingface, --to cutaway or --to ctranslate2 (--from-pickle keeps Hugging Face's)"
         )
     else:
-        load(source, dtype=dtype, revision=revision).save(out, format=to)
+        load(source, dtype=dtype, device="cpu", revision=revision).save(out, format=to)
     written = facts(out)
     files = _files(out)
     if as_json:
@@ -72,7 +72,7 @@ def _to_ctranslate2(source: str, out: Path, dtype: str | None, revision: str | N
     stored: Stored = "float32" if dtype is None else cast(Stored, dtype)
     if out.resolve() == Path(source).expanduser().resolve():
         raise CheckpointError(f"{out} is the model itself, which would be lost; give another folder to write to")
-    model = load(source, revision=revision)
+    model = load(source, device="cpu", revision=revision)
     with written_aside(out) as aside:
         write(model.network, model.usage, aside, stored)
         if model.tokenizer is not None:
@@ -114,4 +114,5 @@ def _from_pickle(source: str, out: Path, to: Format | None, dtype: str | None, r
     except OSError as error:
         raise CheckpointError(f"can't write to {out.parent}: {error.strerror}") from None
     with place as beside:
-        load(unpickle(path, Path(beside) / "model"), dtype=dtype).save(out, format=to or "huggingface")
+        made = unpickle(path, Path(beside) / "model")
+        load(made, dtype=dtype, device="cpu").save(out, format=to or "huggingface")

@@ -10,6 +10,7 @@ from rich.table import Table
 
 from cutaway.cli.lines import ready, show_progress
 from cutaway.cli.models import short
+from cutaway.cli.options import Where
 from cutaway.cli.plot import plot
 from cutaway.data.clean import joined
 from cutaway.data.pairs import Pair, PairSpec, read_pairs
@@ -29,11 +30,12 @@ def run(
     out: Path | None,
     engine: str | None,
     precision: str | None,
+    where: Where,
     as_json: bool,
 ) -> None:
     if out is not None:
         _check_place(out)
-    found = _evaluated(ready(name), sources, references, beams, tokenized, engine, precision)
+    found = _evaluated(ready(name, where), sources, references, beams, tokenized, engine, precision)
     if out is not None:
         _write(out, "".join(text.replace("\n", " ") + "\n" for text in found.written))
     if as_json:
@@ -52,6 +54,7 @@ def compare(
     png: Path | None,
     engine: str | None,
     precision: str | None,
+    where: Where,
     as_json: bool,
 ) -> None:
     if len(names) < 2:
@@ -64,7 +67,7 @@ def compare(
     found: dict[str, Evaluation] = {}
     models: dict[str, Model] = {}
     for name in names:
-        models[name] = ready(name)
+        models[name] = ready(name, where)
         found[name] = _evaluated(models[name], sources, references, beams, None, engine, precision)
     if as_json:
         print(json.dumps({name: _facts(each) | _trained(name) for name, each in found.items()}))

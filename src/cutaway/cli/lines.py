@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
+from cutaway.cli.options import Where
 from cutaway.engines.engine import LOG
 from cutaway.loading import load
 from cutaway.model import Model
@@ -19,12 +20,12 @@ SECONDS_BETWEEN_LINES = 30
 """Of progress, where it goes to a log."""
 
 
-def ready(name: str) -> Model:
+def ready(name: str, where: Where) -> Model:
     """The model, loaded; on a terminal, stderr will say what runs it."""
     if sys.stderr is not None and sys.stderr.isatty():
         LOG.setLevel(logging.INFO)
         LOG.addHandler(logging.StreamHandler(sys.stderr))
-    return load(name)
+    return load(name, device=where.device, dtype=where.dtype)
 
 
 def inputs_of(texts: list[str] | None) -> Iterator[str]:

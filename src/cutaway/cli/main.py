@@ -17,6 +17,8 @@ from cutaway.cli.hints import hint
 from cutaway.cli.options import (
     SHIPPED_TRANSLATOR,
     Beams,
+    DeviceOption,
+    DtypeOption,
     EngineOption,
     JsonLines,
     MaxTokens,
@@ -35,6 +37,7 @@ from cutaway.cli.options import (
     TopOption,
     TopP,
     TranslatorOption,
+    Where,
 )
 from cutaway.errors import CutawayError
 
@@ -117,12 +120,14 @@ def see(
     ] = None,
     html: Annotated[Path | None, typer.Option(help="Write all values as one page that opens from disk.")] = None,
     png: Annotated[Path | None, typer.Option(help="Write the drawing as a picture.")] = None,
+    device: DeviceOption = "auto",
+    dtype: DtypeOption = None,
     json: Json = False,
 ) -> None:
     """What a model looks at: its attention heads drawn, the strongest links, and the sums behind any weight."""
     from cutaway.cli import see
 
-    see.run(text, model, target, kind, layer, head, explain, html, png, json)
+    see.run(text, model, target, kind, layer, head, explain, html, png, Where(device, dtype), json)
 
 
 @app.command(rich_help_panel="Learn")
@@ -133,11 +138,13 @@ def studio(
     ] = None,
     port: Annotated[int | None, typer.Option(min=0, max=65535, help="By default the first free one from 8300.")] = None,
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page.")] = True,
+    device: DeviceOption = "auto",
+    dtype: DtypeOption = None,
 ) -> None:
     """A page on this machine that shows models at work: every value, every head, every word; change them and see."""
     from cutaway.cli import studio
 
-    studio.run(models or [SHIPPED_TRANSLATOR], port, browser=browser)
+    studio.run(models or [SHIPPED_TRANSLATOR], port, Where(device, dtype), browser=browser)
 
 
 @app.command(rich_help_panel="Learn")
@@ -220,12 +227,15 @@ def fill(
     top: TopOption = None,
     engine: EngineOption = None,
     precision: PrecisionOption = None,
+    device: DeviceOption = "auto",
+    dtype: DtypeOption = None,
     json: JsonLines = False,
 ) -> None:
     """Fill the blanks of a text: ___ or [MASK]. With an encoder that has a masked-language-model head, like BERT."""
     from cutaway.cli import tasks
 
-    tasks.fill(texts, model, top, engine, precision, json)
+    where = Where.of(device, dtype, engine, precision)
+    tasks.fill(texts, model, top, engine, precision, where, json)
 
 
 @app.command(rich_help_panel="Tasks")
@@ -236,12 +246,15 @@ def classify(
     top: TopOption = None,
     engine: EngineOption = None,
     precision: PrecisionOption = None,
+    device: DeviceOption = "auto",
+    dtype: DtypeOption = None,
     json: JsonLines = False,
 ) -> None:
     """Say which class a text is of. An empty line has none."""
     from cutaway.cli import tasks
 
-    tasks.classify(texts, model, pairs, top, engine, precision, json)
+    where = Where.of(device, dtype, engine, precision)
+    tasks.classify(texts, model, pairs, top, engine, precision, where, json)
 
 
 @app.command(rich_help_panel="Tasks")
@@ -253,12 +266,15 @@ def embed(
     ] = None,
     engine: EngineOption = None,
     precision: PrecisionOption = None,
+    device: DeviceOption = "auto",
+    dtype: DtypeOption = None,
     json: JsonLines = False,
 ) -> None:
     """Turn texts into vectors, a line of numbers each. An empty line has one too: that of an empty sentence."""
     from cutaway.cli import tasks
 
-    tasks.embed(texts, model, out, engine, precision, json)
+    where = Where.of(device, dtype, engine, precision)
+    tasks.embed(texts, model, out, engine, precision, where, json)
 
 
 @app.command(rich_help_panel="Tasks")
@@ -273,12 +289,15 @@ def search(
     top: Annotated[int | None, typer.Option(help="How many lines, best first; 10, or 1 for stdin.", min=1)] = None,
     engine: EngineOption = None,
     precision: PrecisionOption = None,
+    device: DeviceOption = "auto",
+    dtype: DtypeOption = None,
     json: JsonLines = False,
 ) -> None:
     """Find the lines of a file that mean what a query means: score, line number, text. Empty lines are never found."""
     from cutaway.cli import tasks
 
-    tasks.search(query, file, model, index, cache, top, engine, precision, json)
+    where = Where.of(device, dtype, engine, precision)
+    tasks.search(query, file, model, index, cache, top, engine, precision, where, json)
 
 
 @app.command(rich_help_panel="Tasks")
@@ -296,12 +315,15 @@ def answer(
     top: TopOption = None,
     engine: EngineOption = None,
     precision: PrecisionOption = None,
+    device: DeviceOption = "auto",
+    dtype: DtypeOption = None,
     json: JsonLines = False,
 ) -> None:
     """Answer questions from a text, however long: the part of it that is the answer. An empty line has none."""
     from cutaway.cli import tasks
 
-    tasks.answer(questions, context, model, no_answer_above, top, engine, precision, json)
+    where = Where.of(device, dtype, engine, precision)
+    tasks.answer(questions, context, model, no_answer_above, top, engine, precision, where, json)
 
 
 @app.command(rich_help_panel="Tasks")
@@ -313,12 +335,15 @@ def recognize(
     top: TopOption = None,
     engine: EngineOption = None,
     precision: PrecisionOption = None,
+    device: DeviceOption = "auto",
+    dtype: DtypeOption = None,
     json: JsonLines = False,
 ) -> None:
     """Say what images show. With a classifier of images, like ViT."""
     from cutaway.cli import tasks
 
-    tasks.recognize(images, model, top, engine, precision, json)
+    where = Where.of(device, dtype, engine, precision)
+    tasks.recognize(images, model, top, engine, precision, where, json)
 
 
 @app.command(rich_help_panel="Tasks")
@@ -338,6 +363,8 @@ def translate(
     stop: Stop = None,
     engine: EngineOption = None,
     precision: PrecisionOption = None,
+    device: DeviceOption = "auto",
+    dtype: DtypeOption = None,
     attention: Annotated[
         bool, typer.Option("--attention", help="Draw which words it looked at for each word it wrote.")
     ] = False,
@@ -347,7 +374,9 @@ def translate(
     from cutaway.cli import translate
     from cutaway.cli.writing import Asked
 
-    asked = Asked(beams, n_best, max_tokens, temperature, top_k, top_p, min_p, seed, stop, engine, precision)
+    asked = Asked(
+        beams, n_best, max_tokens, temperature, top_k, top_p, min_p, seed, stop, engine, precision, device, dtype
+    )
     translate.run(texts, model, source, target, asked, attention, json)
 
 
@@ -366,13 +395,17 @@ def summarize(
     stop: Stop = None,
     engine: EngineOption = None,
     precision: PrecisionOption = None,
+    device: DeviceOption = "auto",
+    dtype: DtypeOption = None,
     json: JsonLines = False,
 ) -> None:
     """Texts in fewer words: arguments, or stdin line by line."""
     from cutaway.cli import summarize
     from cutaway.cli.writing import Asked
 
-    asked = Asked(beams, n_best, max_tokens, temperature, top_k, top_p, min_p, seed, stop, engine, precision)
+    asked = Asked(
+        beams, n_best, max_tokens, temperature, top_k, top_p, min_p, seed, stop, engine, precision, device, dtype
+    )
     summarize.run(texts, model, asked, json)
 
 
@@ -391,13 +424,17 @@ def complete(
     stop: Stop = None,
     engine: EngineOption = None,
     precision: PrecisionOption = None,
+    device: DeviceOption = "auto",
+    dtype: DtypeOption = None,
     json: JsonLines = False,
 ) -> None:
     """A text goes on, shown while it is written: an argument, or each line of stdin."""
     from cutaway.cli import complete
     from cutaway.cli.writing import Asked
 
-    asked = Asked(beams, n_best, max_tokens, temperature, top_k, top_p, min_p, seed, stop, engine, precision)
+    asked = Asked(
+        beams, n_best, max_tokens, temperature, top_k, top_p, min_p, seed, stop, engine, precision, device, dtype
+    )
     complete.run(texts, model, asked, json)
 
 
@@ -414,14 +451,21 @@ def chat(
     stop: Stop = None,
     engine: EngineOption = None,
     precision: PrecisionOption = None,
+    device: DeviceOption = "auto",
+    dtype: DtypeOption = None,
     json: JsonLines = False,
 ) -> None:
     """A conversation: on the terminal, or with each line of a pipe as a turn."""
     from cutaway.cli import chat
     from cutaway.cli.writing import Asked
 
-    asked = Asked(None, 1, max_tokens, temperature, top_k, top_p, min_p, seed, stop, engine, precision)
+    asked = Asked(None, 1, max_tokens, temperature, top_k, top_p, min_p, seed, stop, engine, precision, device, dtype)
     chat.run(model, system, asked, json)
+
+
+TrainDevice = Annotated[
+    str | None, typer.Option("--device", help="machine.device: auto (a GPU if there is one), cpu, cuda, cuda:1 or mps.")
+]
 
 
 def _columns(text: str | None) -> tuple[str, ...]:
@@ -456,6 +500,7 @@ def train(
     vocabulary: Annotated[int | None, typer.Option(help="Tokens of the vocabulary to learn.", min=1)] = None,
     steps: Annotated[int | None, typer.Option(help="How many steps; by the data's size.", min=1)] = None,
     seed: Annotated[int | None, typer.Option(help="Another one, another model.")] = None,
+    device: TrainDevice = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any key of a run.toml: optimizer.rate=0.001")
     ] = None,
@@ -486,6 +531,7 @@ def train(
         vocabulary=vocabulary,
         steps=steps,
         seed=seed,
+        device=device,
         settings=tuple(settings or ()),
     )
     train.train(what, asked, out, write_config, plot, force, json)
@@ -494,6 +540,7 @@ def train(
 @app.command(rich_help_panel="Train")
 def resume(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="What --out of `train` was.")],
+    device: TrainDevice = None,
     plot: Annotated[bool, typer.Option("--plot", help="Draw the curves while it learns.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Though settings or data have changed.")] = False,
     json: Json = False,
@@ -501,7 +548,7 @@ def resume(
     """Go on with a training that was stopped or killed, to the same model as if it had not been."""
     from cutaway.cli import train
 
-    train.resume(folder, plot, force, json)
+    train.resume(folder, device, plot, force, json)
 
 
 SourceFile = Annotated[list[str] | None, typer.Option("--source", metavar="FILE", help="Sentences, one a line.")]
@@ -535,13 +582,16 @@ def evaluate(
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="Keep the translations.")] = None,
     engine: EngineOption = None,
     precision: PrecisionOption = None,
+    device: DeviceOption = "auto",
+    dtype: DtypeOption = None,
     json: Json = False,
 ) -> None:
     """Judge a translator: BLEU and chrF, with their signatures, of all sentences and by their length."""
     from cutaway.cli import evaluate
 
+    where = Where.of(device, dtype, engine, precision)
     texts = evaluate.texts_of(source or (), target or (), pairs or (), _columns(columns), joined)
-    evaluate.run(model, *texts, beams, tokenized, out, engine, precision, json)
+    evaluate.run(model, *texts, beams, tokenized, out, engine, precision, where, json)
 
 
 @app.command(rich_help_panel="Train")
@@ -556,13 +606,16 @@ def compare(
     png: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw BLEU against sentence length.")] = None,
     engine: EngineOption = None,
     precision: PrecisionOption = None,
+    device: DeviceOption = "auto",
+    dtype: DtypeOption = None,
     json: Json = False,
 ) -> None:
     """Judge several translators on the same sentences: scores, speed, and BLEU against sentence length."""
     from cutaway.cli import evaluate
 
+    where = Where.of(device, dtype, engine, precision)
     texts = evaluate.texts_of(source or (), target or (), pairs or (), _columns(columns), joined)
-    evaluate.compare(models, *texts, beams, png, engine, precision, json)
+    evaluate.compare(models, *texts, beams, png, engine, precision, where, json)
 
 
 def _command(error: Exception) -> str:

@@ -1,6 +1,6 @@
 """Options that the task commands share. Nothing here imports torch."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 import typer
 
@@ -23,7 +23,14 @@ EngineOption = Annotated[
     typer.Option("--engine", help="What runs the model; the fastest that keeps the result by default."),
 ]
 PrecisionOption = Annotated[
-    Literal["float32", "bfloat16", "int8"] | None, typer.Option("--precision", help="Of the computation.")
+    Literal["float32", "bfloat16", "float16", "int8"] | None, typer.Option("--precision", help="Of the computation.")
+]
+Dtype = Literal["float32", "float16", "bfloat16"]
+DeviceOption = Annotated[
+    str, typer.Option("--device", help="auto (a GPU if there is one), cpu, cuda, cuda:1 or mps.", show_default=False)
+]
+DtypeOption = Annotated[
+    Dtype | None, typer.Option("--dtype", help="Of the weights as they are loaded; as stored by default.")
 ]
 TopOption = Annotated[
     int | None,
@@ -50,3 +57,16 @@ Stop = Annotated[list[str] | None, typer.Option("--stop", help="End a text befor
 System = Annotated[str | None, typer.Option("--system", help="What the model is told before the conversation.")]
 Source = Annotated[str | None, typer.Option("--source", help="The language of the text, for models that read several.")]
 Target = Annotated[str | None, typer.Option("--target", help="The language to write, for models that write several.")]
+
+
+class Where(NamedTuple):
+    """On which device a command computes, and in which dtype it loads the weights."""
+
+    device: str = "auto"
+    dtype: Dtype | None = None
+
+    @classmethod
+    def of(cls, device: str, dtype: Dtype | None, engine: str | None = None, precision: str | None = None) -> "Where":
+        """Where `auto` may choose, what only CPUs can do is done on one."""
+        only_cpu = engine == "ctranslate2" or precision == "int8"
+        return cls("cpu" if device == "auto" and only_cpu else device, dtype)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from cutaway.cli.lines import ready
+from cutaway.cli.options import Where
 from cutaway.cli.writing import harmless
 from cutaway.errors import InputError, unknown
 from cutaway.seeing import drawn
@@ -36,6 +37,7 @@ def run(
     explain: str | None,
     html: Path | None,
     png: Path | None,
+    where: Where,
     as_json: bool,
 ) -> None:
     for path, suffix in ((html, ".html"), (png, ".png")):
@@ -43,7 +45,7 @@ def run(
             raise InputError(f"{path} is to be written; give it a name that ends in {suffix}")
     if not text.strip():
         raise InputError('the text is empty, so there is nothing to see; give one: cutaway see "The cat sat."')
-    model = ready(name)
+    model = ready(name, where)
     trace = model.trace(Path(text) if _is_image(model) else text, target)
     if html is not None:
         from cutaway.seeing.html import write_page

@@ -8,6 +8,7 @@ import webbrowser
 from collections.abc import Sequence
 from pathlib import Path
 
+from cutaway.cli.options import Where
 from cutaway.errors import ConfigError, InputError
 
 HOST = "127.0.0.1"
@@ -15,7 +16,7 @@ PORTS = range(8300, 8320)
 """Tried in this order if none is asked for."""
 
 
-def run(names: Sequence[str], port: int | None, *, browser: bool) -> None:
+def run(names: Sequence[str], port: int | None, where: Where, *, browser: bool) -> None:
     """Serves until Ctrl-C."""
     try:
         import uvicorn
@@ -29,7 +30,7 @@ def run(names: Sequence[str], port: int | None, *, browser: bool) -> None:
     if len(set(names)) < len(names):
         raise InputError("a model is named twice; name each once")
     listener = _listener(port)
-    models = [load(name) for name in names]
+    models = [load(name, device=where.device, dtype=where.dtype) for name in names]
     for model, name in zip(models, _short(names), strict=True):
         model.name = name
     app = server(Studio(models))

@@ -5,5 +5,5 @@ from cutaway.cli.writing import Asked, write_lines
 
 
 def run(texts: list[str] | None, name: str, asked: Asked, as_json: bool) -> None:
-    model = ready(name)
+    model = ready(name, asked.where)
     write_lines(lambda lines: model.summarize(lines, details=as_json, **asked.options), texts, asked.n_best, as_json)

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from torch import Tensor
 
 from cutaway.cli.lines import count_of, inputs_of, print_each, ready, show_progress
+from cutaway.cli.options import Where
 from cutaway.errors import InputError
 from cutaway.tasks.classify import Label
 from cutaway.tasks.fill import Filled
@@ -24,10 +25,16 @@ R = TypeVar("R")
 
 
 def fill(
-    texts: list[str] | None, model: str, top: int | None, engine: str | None, precision: str | None, as_json: bool
+    texts: list[str] | None,
+    model: str,
+    top: int | None,
+    engine: str | None,
+    precision: str | None,
+    where: Where,
+    as_json: bool,
 ) -> None:
     one, whole, top = _detailed(texts, top)
-    results = ready(model).fill(inputs_of(texts), top=top, engine=engine, precision=precision)
+    results = ready(model, where).fill(inputs_of(texts), top=top, engine=engine, precision=precision)
 
     def short(filled: Filled) -> str:
         return filled.text
@@ -46,21 +53,28 @@ def classify(
     top: int | None,
     engine: str | None,
     precision: str | None,
+    where: Where,
     as_json: bool,
 ) -> None:
     one, _, top = _detailed(texts, top)
     lines = inputs_of(texts)
     inputs = map(_pair, lines) if pairs else lines
-    results = ready(model).classify(inputs, top=top, engine=engine, precision=precision)
+    results = ready(model, where).classify(inputs, top=top, engine=engine, precision=precision)
     _show(results, _labels_json if as_json else _labels(one), texts)
 
 
 def embed(
-    texts: list[str] | None, model: str, out: Path | None, engine: str | None, precision: str | None, as_json: bool
+    texts: list[str] | None,
+    model: str,
+    out: Path | None,
+    engine: str | None,
+    precision: str | None,
+    where: Where,
+    as_json: bool,
 ) -> None:
     if out is not None and ((out.exists() and not out.is_file()) or not out.absolute().parent.is_dir()):
         raise InputError(f"{out} can't be written: it is a folder or device, or lies in none; give the name of a file")
-    results = ready(model).embed(inputs_of(texts), engine=engine, precision=precision)
+    results = ready(model, where).embed(inputs_of(texts), engine=engine, precision=precision)
     if out is None:
         _show(results, _vector_json if as_json else _numbers, texts)
         return
@@ -78,6 +92,7 @@ def search(
     top: int | None,
     engine: str | None,
     precision: str | None,
+    where: Where,
     as_json: bool,
 ) -> None:
     queries = None if query == "-" else [query]
@@ -87,7 +102,7 @@ def search(
     def watch(vectors: Iterator[Tensor], total: int) -> Iterator[Tensor]:
         return show_progress(vectors, total, scrolling=False)
 
-    results = ready(model).search(
+    results = ready(model, where).search(
         inputs_of(queries), file, top=top, index=index, cache=cache, watch=watch, engine=engine, precision=precision
     )
 
@@ -105,11 +120,12 @@ def answer(
     top: int | None,
     engine: str | None,
     precision: str | None,
+    where: Where,
     as_json: bool,
 ) -> None:
     one, whole, top = _detailed(questions, top)
     text = _context(context)
-    results = ready(model).answer(
+    results = ready(model, where).answer(
         inputs_of(questions), text, top=top, no_answer_above=no_answer_above, engine=engine, precision=precision
     )
 
@@ -130,10 +146,16 @@ def _span(span: Span) -> str:
 
 
 def recognize(
-    images: list[str] | None, model: str, top: int | None, engine: str | None, precision: str | None, as_json: bool
+    images: list[str] | None,
+    model: str,
+    top: int | None,
+    engine: str | None,
+    precision: str | None,
+    where: Where,
+    as_json: bool,
 ) -> None:
     one, _, top = _detailed(images, top)
-    results = ready(model).recognize(inputs_of(images), top=top, engine=engine, precision=precision)
+    results = ready(model, where).recognize(inputs_of(images), top=top, engine=engine, precision=precision)
     _show(results, _labels_json if as_json else _labels(one), images)
 
 

@@ -48,6 +48,7 @@ class Asked:
     vocabulary: int | None
     steps: int | None
     seed: int | None
+    device: str | None
     settings: tuple[str, ...]
 
 
@@ -72,9 +73,9 @@ def train(
     _report(outcome, out, as_json)
 
 
-def resume(folder: Path, draw: bool, force: bool, as_json: bool) -> None:
+def resume(folder: Path, device: str | None, draw: bool, force: bool, as_json: bool) -> None:
     with _stopping() as stop, _shown(draw) as watch:
-        outcome = run.resume(folder, watch=watch, force=force, stop=stop)
+        outcome = run.resume(folder, watch=watch, force=force, stop=stop, device=device)
     _report(outcome, folder, as_json)
 
 
@@ -108,6 +109,8 @@ def _config(what: str, asked: Asked) -> TrainConfig:
         config = replace(config, tokenizer=replace(config.tokenizer, vocabulary=asked.vocabulary))
     if asked.steps is not None:
         config = replace(config, schedule=replace(config.schedule, steps=asked.steps))
+    if asked.device is not None:
+        config = replace(config, machine=replace(config.machine, device=asked.device))
     return with_settings(config, list(asked.settings)) if asked.settings else config
 
 

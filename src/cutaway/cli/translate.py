@@ -14,7 +14,7 @@ def run(
     attention: bool,
     as_json: bool,
 ) -> None:
-    model = ready(name)
+    model = ready(name, asked.where)
     if attention:
         if as_json or asked.n_best > 1:
             raise InputError("--attention draws one translation; leave out --json and --n-best")

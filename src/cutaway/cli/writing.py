@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cutaway.cli.lines import count_of, inputs_of, print_each
+from cutaway.cli.options import Where
 from cutaway.tasks.options import Options
 from cutaway.tasks.writer import Text
 
@@ -28,12 +29,19 @@ class Asked:
     stop: list[str] | None = None
     engine: Any = None
     precision: Any = None
+    device: str = "auto"
+    dtype: Any = None
+
+    @property
+    def where(self) -> Where:
+        return Where.of(self.device, self.dtype, self.engine, self.precision)
 
     @property
     def options(self) -> Options:
         """As keyword arguments of a task: only what was given."""
         given: dict[str, Any] = dict(vars(self))
         given["max_new_tokens"] = given.pop("max_tokens")
+        del given["device"], given["dtype"]
         found: Any = {name: value for name, value in given.items() if value not in (None, [])}
         return found
 

@@ -116,6 +116,8 @@ def warped(scores_RV: Tensor, options: Generation) -> Tensor:
 
 def draw(scores_RV: Tensor, numbers_R: Tensor) -> Tensor:
     """One token for each row: where a number between 0 and 1 falls if the probabilities are laid end to end."""
+    if scores_RV.device.type == "mps":  # which has no float64
+        return draw(scores_RV.cpu(), numbers_R).to(scores_RV.device)
     until_RV = scores_RV.double().softmax(-1).cumsum(-1)
     whole_R = until_RV[:, -1]
     place_R = torch.minimum(numbers_R.to(whole_R) * whole_R, whole_R.nextafter(torch.zeros_like(whole_R)))

@@ -30,6 +30,7 @@ def choose(
         raise ConfigError(unknown("precision", precision, get_args(Precision)))
     wanted: Precision = precision or as_stored(network)  # type: ignore[assignment]  # checked just now
     by_itself = name is None
+    _check_device(network, name, wanted)
     if name is None:
         name = "ctranslate2" if wanted == "float32" and _ctranslate2_pays(network) else "native"
     if name == "ctranslate2":
@@ -42,9 +43,25 @@ def choose(
     return Native(network, usage, wanted)
 
 
+def _check_device(network: Network, name: str | None, precision: Precision) -> None:
+    """What only CPUs have is an error on another device if it was asked for, and so is what only the others have."""
+    if on_cpu(network):
+        if precision == "float16":
+            raise ConfigError("float16 is for GPUs, and this model is on the CPU; choose float32, bfloat16 or int8")
+        return
+    if name == "ctranslate2" or precision == "int8":
+        what = "the engine ctranslate2" if name == "ctranslate2" else "int8"
+        raise ConfigError(
+            f"{what} runs on the CPU only, and this model is on {network.device}; move it with model.to('cpu') "
+            f"(--device cpu), or leave it out"
+        )
+
+
 def as_stored(network: Network) -> Precision:
     """The precision of the weights; but half of it only where that is faster, for it is not more exact."""
     weight = next(network.parameters())
+    if weight.dtype == torch.float16 and weight.device.type != "cpu":
+        return "float16"
     if weight.dtype != torch.bfloat16:
         return "float32"
     return "bfloat16" if weight.device.type != "cpu" or bfloat16_runs_faster() else "float32"

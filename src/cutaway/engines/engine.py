@@ -5,13 +5,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Literal, Self
 
+import torch
 from torch import Tensor
 
 from cutaway.decoding.generation import Generation, Prompt, Token, Written
 
 LOG = logging.getLogger("cutaway")
 
-Precision = Literal["float32", "bfloat16", "int8"]
+Precision = Literal["float32", "bfloat16", "float16", "int8"]
 EngineName = Literal["native", "ctranslate2"]
 Decode = Callable[[Sequence[int]], str]
 """Tokens to text, for stop strings."""
@@ -22,11 +23,13 @@ class Engine(ABC):
 
     name: EngineName
     precision: Precision
+    device = torch.device("cpu")  # where inputs of read() belong
     weights: tuple[tuple[int, int], ...] = ()  # the addresses and versions of those it was made of
 
     def announced(self, model: str) -> Self:
         """Itself, after the log was told what runs the model; on a terminal the commands show that."""
-        LOG.info("%s: %s, %s", model, self.name, self.precision)
+        place = "" if self.device.type == "cpu" else f" on {self.device}"
+        LOG.info("%s: %s, %s%s", model, self.name, self.precision, place)
         return self
 
     def serving(self, generation: Generation) -> "Engine":

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 
+import torch
 from torch import Tensor, nn
 
 from cutaway.errors import InputError
@@ -31,6 +32,11 @@ class Network(nn.Module, ABC):
     @abstractmethod
     def read(self, hidden_BTD: Tensor, mask: Tensor | None = None) -> Tensor:
         """What the head says of hidden states; the states themselves if there is no head."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where its weights are."""
+        return next(self.parameters()).device
 
     @property
     def has_encoder(self) -> bool:

@@ -142,8 +142,8 @@ class Cache:
         self.mask = None if self.mask is None else self.mask.repeat_interleave(width, dim=0)
         self.state = tuple(state.repeat_interleave(width, dim=0) for state in self.state)
         for slot in self.slots.values():
-            if slot.grows:
-                slot.select(torch.arange(slot.rows).repeat_interleave(width))
+            if slot.grows and slot.keys is not None:
+                slot.select(torch.arange(slot.rows, device=slot.keys.device).repeat_interleave(width))
         self.width = width
 
     def reorder(self, rows: Tensor) -> None:

@@ -63,7 +63,8 @@ def sinusoids(
 @lru_cache(maxsize=8)
 def _kept_sinusoids(n: int, d_model: int, layout: Layout, dtype: torch.dtype, device: torch.device) -> Tensor:
     with torch.inference_mode(False):  # so that training may use it too
-        return sinusoidal(torch.arange(n, device=device), d_model, layout=layout, dtype=dtype)
+        # made on the CPU: not every device has float64
+        return sinusoidal(torch.arange(n), d_model, layout=layout, dtype=dtype).to(device)
 
 
 class LearnedPositions(Table):

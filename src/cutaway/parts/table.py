@@ -30,6 +30,13 @@ class Table(nn.Module):
             return F.embedding(ids, self.weight)
         try:
             return F.embedding(ids, self.weight)
+        except RuntimeError:
+            if ids.device == self.weight.device:
+                raise
+            raise InputError(
+                f"{self.what} ids are on {ids.device}, this model on {self.weight.device}; move them with "
+                f".to(network.device)"
+            ) from None
         except IndexError:
             wrong = ids[(ids < 0) | (ids >= self.n_rows)].flatten()[0].item()
             raise InputError(

@@ -66,7 +66,7 @@ class Tap(nn.Module):
                 f"a listener replaced '{name}' by a tensor of shape {list(replacement.shape)}; "
                 f"it must keep the shape {list(value.shape)} ({self.axes})"
             )
-        return replacement.to(value.dtype)
+        return replacement.to(value)
 
     def extra_repr(self) -> str:
         return f"{self.axes}: {self.formula}"

@@ -73,9 +73,10 @@ def read_early(network: Network, trace: Trace, name: str, row: int = 0) -> Tenso
     inputs = trace.run.inputs
     mask = inputs.get("target_mask" if inputs.get("target") is not None else "mask")
     with torch.no_grad():
-        hidden_BTD = trace[name][row : row + 1]
+        hidden_BTD = trace[name][row : row + 1].to(network.device)
         hidden_BTD = hidden_BTD if stack.final_norm is None else stack.final_norm(hidden_BTD)
-        return network.read(hidden_BTD, None if mask is None else mask[row : row + 1])[0]
+        mask = None if mask is None else mask[row : row + 1].to(network.device)
+        return network.read(hidden_BTD, mask)[0].cpu()
 
 
 @dataclass(frozen=True)

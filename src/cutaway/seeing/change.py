@@ -81,7 +81,7 @@ class _AtWork:
         length, grows = self.length[self._side(name)], self._grows(name)
         for change in self.changes.get(name, ()):
             found = change.apply(Now(new, name, axes, first, length, self.heard, grows, self.writes))
-            new = new if found is None else found.to(value.dtype)
+            new = new if found is None else found.to(value)
         if name in self.read:
             self.heard[name] = new  # as it is after its own changes
         return None if new is value else new.reshape(value.shape)

@@ -106,7 +106,7 @@ def _captum() -> Any:
 
 
 def _put(vectors_BTD: Tensor) -> Listener:
-    return lambda *_: vectors_BTD
+    return lambda value, _: vectors_BTD.to(value)
 
 
 def _baseline(asked: Given, token: int | None) -> Given:

@@ -120,7 +120,8 @@ def blanks_of(model: "Model", asked: Given) -> list[int]:
 
 
 def logprob_of(model: "Model", output: Tensor, wanted: Wanted) -> Tensor:
-    """Of all that is wanted together, for each row of a batch [B]."""
+    """Of all that is wanted together, for each row of a batch [B]; on the CPU, in float64."""
+    output = output.cpu()
     where, which = (torch.tensor(each) for each in zip(*wanted, strict=True))
     if isinstance(model.config.head, LanguageModel | MaskedLanguageModel):
         said_BNV = output[:, where].double().log_softmax(-1)

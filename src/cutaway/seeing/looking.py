@@ -10,6 +10,7 @@ from torch import Tensor
 from cutaway.checks import named
 from cutaway.decoding.generation import Generation, Prompt
 from cutaway.decoding.plan import check_still
+from cutaway.devices import memory_explained
 from cutaway.errors import InputError
 from cutaway.models.config import StackConfig
 from cutaway.parts.tap import Listener
@@ -50,7 +51,8 @@ def look(
 def traced(
     model: "Model", given: Given, keep: str | Sequence[str] = "*", replace: Mapping[str, Listener] | None = None
 ) -> Trace:
-    seen = trace(model.network, *given.inputs, keep=keep, replace=replace, **given.options)
+    with memory_explained(model.device):
+        seen = trace(model.network, *given.inputs, keep=keep, replace=replace, **given.options)
     seen.words, seen.search, seen.model = given.words, given.search, model
     return seen
 
@@ -118,22 +120,27 @@ def usual(model: "Model") -> Generation:
 def _encoder_only(model: "Model", encoding: Encoding, *, segments: bool) -> Given:
     stack = model.config.encoder
     has_segments = isinstance(stack, StackConfig) and stack.n_segments > 0
-    options = {"segments": torch.tensor([encoding.segments])} if segments and has_segments else {}
+    options = {"segments": _row(model, encoding.segments)} if segments and has_segments else {}
     return Given(
-        (torch.tensor([encoding.ids]),), options, _words(model, _side(model, "source", encoding.ids, encoding.tokens))
+        (_row(model, encoding.ids),), options, _words(model, _side(model, "source", encoding.ids, encoding.tokens))
     )
 
 
 def _decoder_only(model: "Model", ids: Sequence[int], found: Search | None) -> Given:
     ids = [*ids, *(() if found is None else found.written[0].ids)]
-    return Given((torch.tensor([ids]),), {}, _words(model, _target(model, ids)), found)
+    return Given((_row(model, ids),), {}, _words(model, _target(model, ids)), found)
 
 
 def _both(model: "Model", encoding: Encoding, said: Sequence[int], found: Search | None = None) -> Given:
     assert model.usage.start is not None
     ids = [model.usage.start, *said]
     words = _side(model, "source", encoding.ids, encoding.tokens) | _target(model, ids)
-    return Given((torch.tensor([encoding.ids]), torch.tensor([ids])), {}, _words(model, words), found)
+    return Given((_row(model, encoding.ids), _row(model, ids)), {}, _words(model, words), found)
+
+
+def _row(model: "Model", ids: Sequence[int]) -> Tensor:
+    """A batch of one, where the model is [1, T]."""
+    return torch.tensor([ids], device=model.device)
 
 
 def _side(model: "Model", side: str, ids: Sequence[int], tokens: Sequence[str]) -> dict[str, Any]:
@@ -169,4 +176,4 @@ def _image(model: "Model", given: Any) -> Given:
     words = Words(
         tokens, of_source=tuple(range(len(tokens))), source_words=tokens, classes=model.usage.labels, patches=(n, n)
     )
-    return Given((pixels.unsqueeze(0),), {}, words)
+    return Given((pixels.unsqueeze(0).to(next(model.network.parameters())),), {}, words)

@@ -131,7 +131,7 @@ def _position_vectors(
         table = weights.get(f"{stack}.embedding.positions.weight")
         if table is None:
             raise InputError("this trace has lost its weights, and with them the learned positions; give the network")
-        return table[:n].detach()
+        return table[:n].detach().cpu()
     return sinusoidal(
         torch.arange(n), half.d_model, layout="interleaved" if half.positions == "sinusoidal" else "halves"
     )
@@ -144,7 +144,7 @@ def _bias_by_distance(weights: Mapping[str, Tensor], half: StackConfig, stack: s
     both_ways = stack == "encoder"
     bias = RelativeBias(half.t5_buckets, half.t5_max_distance, half.n_heads, both_ways=both_ways)
     distances = torch.arange(-n + 1, n if both_ways else 1)
-    value = table.detach()[bias.bucket(distances)].T
+    value = table.detach().cpu()[bias.bucket(distances)].T
     apart = max(1, math.ceil(len(distances) / 24))  # of so many distances, one is written
     across = [f"{d:+d}".replace("-", "−").replace("+0", "0") if d % apart == 0 else "" for d in distances.tolist()]
     return matrix(

@@ -117,10 +117,11 @@ class _SeenBeams(Beams):
 
 @torch.inference_mode()
 def next_logits(network: Network, prompt: Prompt, prefix: Sequence[int], usage: Usage) -> Tensor:
-    """The logits [V] of the token that comes after a prompt and what is written so far."""
+    """The logits [V] of the token that comes after a prompt and what is written so far; on the CPU."""
+    device = network.device
     if not network.has_encoder:
-        return network.decode(torch.tensor([[*prompt.ids, *prefix]]))[0, -1].float()
+        return network.decode(torch.tensor([[*prompt.ids, *prefix]], device=device))[0, -1].float().cpu()
     if usage.start is None:
         raise InputError("the model does not say which token starts its output")
-    memory = network.encode(torch.tensor([prompt.ids]))
-    return network.decode(torch.tensor([[usage.start, *prefix]]), memory)[0, -1].float()
+    memory = network.encode(torch.tensor([prompt.ids], device=device))
+    return network.decode(torch.tensor([[usage.start, *prefix]], device=device), memory)[0, -1].float().cpu()

@@ -51,8 +51,9 @@ class Trace(Mapping[str, Tensor]):
     >>> trace["decoder.blocks.0.self_attention.weights"]          # [batch, head, query, key]
 
     A value computed several times (a recurrent layer, step by step) is laid side by side along its time axis, in the
-    order of the text: also that of a layer which reads it backwards. `words` are the tokens on the axes, `search` how
-    `model` came to what it wrote; all three are empty in the trace of a bare network.
+    order of the text: also that of a layer which reads it backwards. Values, inputs and output are on the CPU, wherever
+    the network computes; its weights (`run.weights`) stay where they are. `words` are the tokens on the axes, `search`
+    how `model` came to what it wrote; all three are empty in the trace of a bare network.
     """
 
     def __init__(self, facts: Mapping[str, Facts], run: Run | None = None) -> None:
@@ -66,7 +67,7 @@ class Trace(Mapping[str, Tensor]):
 
     def hear(self, value: Tensor, name: str) -> None:
         """The listener that collects."""
-        self._values.setdefault(name, []).append(value.detach())
+        self._values.setdefault(name, []).append(value.detach().cpu())
 
     def every(self, name: str) -> list[Tensor]:
         """All values of that name, in the order they were computed."""
@@ -174,12 +175,17 @@ def trace(
     wanted = {name: tap for pattern in patterns for name, tap in matching(network, pattern, known).items()}
     result = Trace({name: Facts.of(tap) for name, tap in wanted.items()})
     with torch.no_grad(), listening(network, replace or {}), listening(network, dict.fromkeys(wanted, result.hear)):
-        result.output = network(*inputs, **options)
+        result.output = _on_cpu(network(*inputs, **options))
     if wanted and not result and any(map(_is_compiled, network.modules())):
         raise InputError("a compiled network tells nothing of what it computes; trace the one you gave torch.compile")
     given = inspect.signature(network.forward).bind(*inputs, **options).arguments
+    given = {name: _on_cpu(value) for name, value in given.items()}
     result.run = Run(network.state_dict(), getattr(network, "config", None), given)
     return result
+
+
+def _on_cpu(value: Any) -> Any:
+    return value.cpu() if isinstance(value, Tensor) else value
 
 
 def _is_compiled(module: nn.Module) -> bool:

@@ -114,7 +114,7 @@ def answer(
 
     def read(rows: list[Row]) -> list[Window]:
         found = []
-        for row, logits_T2 in zip(rows, reader.read(rows), strict=True):
+        for row, logits_T2 in zip(rows, reader.read(rows).cpu(), strict=True):
             null = float(logits_T2[row.ids.index(classify)].sum()) if classify in row.ids else None
             spans = best_spans(logits_T2[row.place : row.place + row.n], row.start, max_tokens)
             found.append(Window(spans, null))
@@ -122,7 +122,9 @@ def answer(
 
     def run(stream: Iterator[Question]) -> Iterator[Answer]:
         questions = prepared(stream, asked)
-        for one in read_in_order(questions, rows_of, len, read, length=Asked.__len__, batch_tokens=BATCH_TOKENS):
+        for one in read_in_order(
+            questions, rows_of, len, read, length=Asked.__len__, batch_tokens=BATCH_TOKENS, device=reader.engine.device
+        ):
             yield best_answer(one.input.context, one.input.encoding.offsets, one.said, top, no_answer_above)
 
     return each(questions, run, _is_question, "question")

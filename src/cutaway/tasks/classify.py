@@ -86,10 +86,12 @@ def classify(
         return [rows if any(row.n for row in rows) else [] for rows in found]
 
     def read(rows: list[Row]) -> Sequence[Tensor]:
-        return probabilities(model, reader.read(rows)).unbind()
+        return probabilities(model, reader.read(rows)).cpu().unbind()
 
     def run(stream: Iterator[str | Pair]) -> Iterator[list[Label]]:
-        for one in read_in_order(stream, rows_of, len, read, length=_length, batch_tokens=batch_tokens):
+        for one in read_in_order(
+            stream, rows_of, len, read, length=_length, batch_tokens=batch_tokens, device=reader.engine.device
+        ):
             yield labels(model, torch.stack(one.said).mean(0), top) if one.said else []
 
     return each(texts, run, is_text_or_pair)

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+import torch
+
 from cutaway.checks import named
 from cutaway.errors import InputError
 from cutaway.machine.threads import side_by_side
@@ -134,16 +136,18 @@ def read_in_order(
     *,
     length: Callable[[X], int],
     batch_tokens: int = BATCH_TOKENS,
+    device: torch.device | None = None,
 ) -> Iterator[Read[X, Row, R]]:
-    """Every input in order, with what `read` said of its rows; rows of about one length are read together."""
+    """Every input in order, with what `read` said of its rows; rows of about one length are read together, and on a CPU
+    batches side by side."""
+    parallel = (device is None or device.type == "cpu") and not anybody_listens()
     for window in windows(inputs, length):
         rows_by_input = rows_of(window)
         flat = [row for rows in rows_by_input for row in rows]
         said: list[R | None] = [None] * len(flat)
         places = list(batches([n_tokens(row) for row in flat], batch_tokens))
         grouped = [[flat[i] for i in batch] for batch in places]
-        found = side_by_side(read, grouped, parallel=not anybody_listens())
-        for batch, results in zip(places, found, strict=True):
+        for batch, results in zip(places, side_by_side(read, grouped, parallel=parallel), strict=True):
             for i, result in zip(batch, results, strict=True):
                 said[i] = result
         answers = iter(said)

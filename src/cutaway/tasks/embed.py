@@ -43,7 +43,7 @@ def embed(
     precision: str | None = None,
     batch_tokens: int = BATCH_TOKENS,
 ) -> Tensor | Iterator[Tensor]:
-    """The vector [D] of a text, [n, D] of a list, an iterator of [D] of an iterator; float32.
+    """The vector [D] of a text, [n, D] of a list, an iterator of [D] of an iterator; float32, on the CPU.
 
     Pooled and normalised as the checkpoint says; an encoder without a head gives the mean of its hidden states. A text
     that is longer than the model reads is read in windows of one size, whose vectors are averaged (and made as long as
@@ -62,11 +62,13 @@ def embed(
         return [[row for row in rows if row.ids] for rows in reader.texts(window)]
 
     def read(rows: list[Row]) -> Sequence[Tensor]:
-        said = reader.read(rows).unbind()
+        said = reader.read(rows).cpu().unbind()
         return said if head is not None else [x_TD[: len(row)].mean(0) for x_TD, row in zip(said, rows, strict=True)]
 
     def run(stream: Iterator[str]) -> Iterator[Tensor]:
-        for one in read_in_order(stream, rows_of, len, read, length=len, batch_tokens=batch_tokens):
+        for one in read_in_order(
+            stream, rows_of, len, read, length=len, batch_tokens=batch_tokens, device=reader.engine.device
+        ):
             if len(one.said) == 1:
                 yield one.said[0].clone()  # its own memory, not its batch's; and one that may be trained on
             elif one.said:

@@ -99,7 +99,15 @@ def fill(
         ]
 
     def run(stream: Iterator[str]) -> Iterator[Filled]:
-        for one in read_in_order(prepared(stream, checked), rows_of, len, read, length=len, batch_tokens=BATCH_TOKENS):
+        for one in read_in_order(
+            prepared(stream, checked),
+            rows_of,
+            len,
+            read,
+            length=len,
+            batch_tokens=BATCH_TOKENS,
+            device=reader.engine.device,
+        ):
             blanks = tuple(one.said[0]) if one.said else ()
             yield Filled(_filled(one.input, blank, [candidates[0].text for candidates in blanks]), blanks)
 

@@ -149,14 +149,16 @@ class Reader:
         return self.limit - frame.n
 
     def read(self, rows: Sequence[Row]) -> Tensor:
-        """What the network says of these rows, padded to the longest; float32."""
-        longest = max(len(row) for row in rows)
-        tokens = torch.tensor([row.ids + [self._pad] * (longest - len(row)) for row in rows])
+        """What the network says of these rows, padded to the longest; float32, on the engine's device."""
+        longest, device = max(len(row) for row in rows), self.engine.device
+        tokens = torch.tensor([row.ids + [self._pad] * (longest - len(row)) for row in rows], device=device)
         mask = segments = None
         if any(len(row) < longest for row in rows):
-            mask = torch.arange(longest) < torch.tensor([len(row) for row in rows])[:, None]
+            lengths = torch.tensor([len(row) for row in rows], device=device)
+            mask = torch.arange(longest, device=device) < lengths[:, None]
         if self._has_segments and any(1 in row.segments for row in rows):
-            segments = torch.tensor([row.segments + [0] * (longest - len(row.segments)) for row in rows])
+            padded = [row.segments + [0] * (longest - len(row.segments)) for row in rows]
+            segments = torch.tensor(padded, device=device)
         return self.engine.read(tokens, mask, segments).detach().float()
 
 

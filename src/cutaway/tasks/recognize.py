@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from cutaway.checks import Size, check
+from cutaway.devices import DTYPES
 from cutaway.models.config import Classifier, StackConfig
 from cutaway.tasks.able import cannot
 from cutaway.tasks.classify import Label, labels, probabilities
@@ -94,8 +95,8 @@ def recognize(
 
 def _read(engine: "Engine", images_BCIJ: Tensor) -> Tensor:
     """A network takes images in the dtype that it computes in; tokens have none."""
-    dtype = torch.bfloat16 if engine.precision == "bfloat16" else torch.float32
-    return engine.read(images_BCIJ.to(dtype)).detach().float()
+    dtype = DTYPES.get(engine.precision, torch.float32)
+    return engine.read(images_BCIJ.to(engine.device, dtype)).detach().float().cpu()
 
 
 def _is_one(given: object) -> bool:

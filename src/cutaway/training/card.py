@@ -59,7 +59,7 @@ def card(folder: RunFolder, prepared: Prepared, outcome: Outcome, drawn: bool) -
         _scores(outcome, native.describe(folder.path).usage, config.validation.beams),
         "## Training\n",
         f"- {progress.step:,} steps ({ended}), {progress.tokens:,} {_learnt(prepared.task.unit)}, "
-        f"{progress.time / 60:.1f} minutes on {_machine()}; seed {config.seed}.",
+        f"{progress.time / 60:.1f} minutes on {_machine(prepared.model.device)}; seed {config.seed}.",
         "- Data, SHA-256: "
         + ", ".join(f"{name} `{digest[:16]}…`" for name, digest in prepared.facts["data"].items())
         + ".",
@@ -108,10 +108,12 @@ def _search(usage: Usage) -> str:
     return f" It searches with {usage.beams} beams{penalty}."
 
 
-def _machine() -> str:
+def _machine(device: torch.device) -> str:
     threads = torch.get_num_threads()
     cores = "1 core" if threads == 1 else f"{threads} cores"
-    where = torch.cuda.get_device_name() if torch.cuda.is_available() else f"{cores} ({platform.machine()})"
+    where = f"{cores} ({platform.machine()})"
+    if device.type != "cpu":
+        where = torch.cuda.get_device_name(device) if device.type == "cuda" else str(device)
     return f"{where}, torch {torch.__version__}"
 
 

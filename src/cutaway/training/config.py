@@ -223,7 +223,7 @@ class MachineChoice(Section):
     """Where it runs. None of these keys changes what is learnt, but for rounding."""
 
     table = "machine"
-    device: str = key("auto", "auto, cpu, cuda or cuda:1.")
+    device: str = key("auto", "auto (a GPU if there is one), cpu, cuda, cuda:1 or mps.")
     precision: Literal["auto", "float32", "bfloat16"] = key(
         "auto", "auto: bfloat16 where a training step measured at least 1.3 times as fast in it."
     )

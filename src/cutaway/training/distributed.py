@@ -14,6 +14,7 @@ from typing import Any, Literal, cast
 import torch
 from torch import Tensor, nn
 
+from cutaway import devices
 from cutaway.errors import CheckpointError, ConfigError
 from cutaway.models.network import Network
 from cutaway.training.loss import Loss
@@ -257,15 +258,8 @@ def join(device: torch.device) -> None:
 
 
 def device_of(name: str) -> torch.device:
-    """`auto`: a GPU if there is one (of this rank, under torchrun), else the CPU."""
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        raise ConfigError(f"machine.device={name!r} is no device; choose auto, cpu, cuda or cuda:1") from None
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise ConfigError(f"machine.device={name!r}, but torch sees no GPU here; choose cpu or auto")
+    """The device that `machine.device` names; under torchrun, of several GPUs this rank's."""
+    device = devices.device_of(name, "machine.device")
     if device.type == "cuda" and device.index is None:
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
     return device

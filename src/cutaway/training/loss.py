@@ -76,7 +76,7 @@ class _VocabularyLoss(torch.autograd.Function):
         d_bias = torch.zeros_like(bias, dtype=exact) if wanted and bias is not None else None
         with torch.autocast(device, enabled=False):
             table = weight.to(dtype)
-            for rows in _chunks(len(labels), agreement > 0.0):
+            for rows in _chunks(len(labels), agreement > 0.0, labels.device):
                 h = hidden[rows].to(dtype)
                 logits = h @ table.T if bias is None else torch.addmm(bias.to(dtype), h, table.T)
                 grad = logits.to(exact)
@@ -108,11 +108,11 @@ class _VocabularyLoss(torch.autograd.Function):
         return (*found, None, None, None)
 
 
-def _chunks(n: int, paired: bool) -> list[Any]:
+def _chunks(n: int, paired: bool, device: torch.device) -> list[Any]:
     """Slices of at most _ROWS rows; paired: row i of the first half always with row i of the second."""
     if not paired:
         return [slice(start, min(start + _ROWS, n)) for start in range(0, n, _ROWS)]
     half = n // 2
     starts = range(0, half, _ROWS // 2)
-    firsts = [torch.arange(start, min(start + _ROWS // 2, half)) for start in starts]
+    firsts = [torch.arange(start, min(start + _ROWS // 2, half), device=device) for start in starts]
     return [torch.cat((first, first + half)) for first in firsts]

@@ -150,7 +150,7 @@ def _pair_tokenizer(config: TrainConfig, corpus: PairCorpus, watch: Watch) -> To
 
 def _translator(config: TrainConfig, tokenizer: Tokenizer) -> Model:
     if config.model.start is not None:
-        model = load(config.model.start)
+        model = load(config.model.start, device="cpu")
         choices.check_halves("translate", model.config, f"model.start={config.model.start!r}")
         usage = replace(model.usage, task="translate")
         return Model(_further(model.network, config.model), tokenizer, usage, model.name, model.origin)
@@ -198,7 +198,7 @@ def _language(config: TrainConfig, watch: Watch, kept: Model | None) -> Prepared
 
 def _writer(config: TrainConfig, tokenizer: Tokenizer) -> Model:
     if config.model.start is not None:
-        model = load(config.model.start)
+        model = load(config.model.start, device="cpu")
         choices.check_halves("complete", model.config, f"model.start={config.model.start!r}")
         usage = replace(model.usage, task="complete")
         return Model(_further(model.network, config.model), tokenizer, usage, model.name, model.origin)
@@ -259,7 +259,9 @@ def _classification(config: TrainConfig, watch: Watch, kept: Model | None) -> Pr
 
 def _classifier(config: TrainConfig, tokenizer: Tokenizer, labels: tuple[str, ...]) -> Model:
     if config.model.start is not None:
-        model = load(config.model.start, head=Classifier(n_classes=len(labels), hidden="tanh", dropout=0.1))
+        model = load(
+            config.model.start, head=Classifier(n_classes=len(labels), hidden="tanh", dropout=0.1), device="cpu"
+        )
         usage = Usage(task="classify", pad=model.usage.pad, labels=labels, max_tokens=model.usage.max_tokens)
         return Model(_further(model.network, config.model), tokenizer, usage, model.name, model.origin)
     words = (tokenizer.vocabulary_size, tokenizer.vocabulary_size)

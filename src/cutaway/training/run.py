@@ -2,15 +2,15 @@
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from threading import Thread
 from typing import Any
 
-import torch
-
 from cutaway import schema
 from cutaway.checkpoints import native
 from cutaway.data.hub import PREFIX
+from cutaway.devices import is_out_of_memory
 from cutaway.errors import CheckpointError, ConfigError, InputError
 from cutaway.kernels import kernels
 from cutaway.model import Model
@@ -66,7 +66,7 @@ def _memory_explained(folder: RunFolder, config: TrainConfig) -> Iterator[None]:
     try:
         yield
     except (MemoryError, RuntimeError) as error:
-        if not isinstance(error, MemoryError | torch.OutOfMemoryError) and "allocate memory" not in str(error):
+        if not is_out_of_memory(error):
             raise
         if folder.config.is_file():
             config = read_config(folder.config)  # with what was chosen
@@ -109,12 +109,25 @@ def _agrees(asked: Any, kept: Any) -> bool:
     return asked is None or asked == kept
 
 
-def resume(out: str | Path, *, watch: Watch | None = None, force: bool = False, stop: Stop = never) -> Outcome:
-    """Goes on where the run of this folder stood, to the same weights as if it had never stopped."""
+def resume(
+    out: str | Path,
+    *,
+    watch: Watch | None = None,
+    force: bool = False,
+    stop: Stop = never,
+    device: str | None = None,
+) -> Outcome:
+    """Goes on where the run of this folder stood, to the same weights as if it had never stopped.
+
+    `device`: this time on another than its run.toml names.
+    """
     folder, watch = RunFolder(Path(out)), watch or Watch()
     if not folder.config.is_file():
         raise CheckpointError(f"{folder.path} holds no run: it has no run.toml; begin one with cutaway train")
     config = read_config(folder.config)
+    if device is not None:
+        config = replace(config, machine=replace(config.machine, device=device))
+    distributed.device_of(config.machine.device)  # as in train
     _join(config)
     with _memory_explained(folder, config):
         return _go_on(folder, config, watch, force, stop)
@@ -143,7 +156,7 @@ def _run(folder: RunFolder, prepared: Prepared, watch: Watch, stop: Stop) -> Out
         if distributed.rank() == 0:
             write_card(folder, prepared, outcome)
             wanted = outcome.scores and prepared.config.validation.tune
-            if wanted and tune(folder, prepared.task, outcome, watch, stop):
+            if wanted and tune(folder, prepared.task, outcome, watch, stop, loop.device):
                 write_card(folder, prepared, outcome)
         return outcome
     finally:

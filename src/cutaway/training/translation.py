@@ -113,7 +113,8 @@ class Translation(Task):
                 return self.loss(model.network, self._batch(self.valid, rows.tolist()))
 
         batches = batches_of(self.valid.lengths, max(2048, int(self.valid.lengths.max())), seed=0)
-        losses = list(side_by_side(loss, batches, parallel=not anybody_listens()))
+        parallel = model.device.type == "cpu" and not anybody_listens()
+        losses = list(side_by_side(loss, batches, parallel=parallel))
         scores = {"loss": sum(loss.nll for loss in losses) / sum(loss.n for loss in losses)}
         pace, search = self._pace(self.valid_texts), Options(length_penalty=1.0)  # which is tuned in the end only
         for name, score in self.scored(model, self.valid_texts, pace, seen, **search).items():

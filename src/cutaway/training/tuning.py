@@ -2,6 +2,8 @@
 
 import time
 
+import torch
+
 from cutaway.checkpoints import native
 from cutaway.loading import load
 from cutaway.progress import Pace, duration
@@ -18,7 +20,7 @@ class _EndedError(Exception):
     """Time is up, or the user has stopped it."""
 
 
-def tune(folder: RunFolder, task: Task, outcome: Outcome, watch: Watch, stop: Stop) -> bool:
+def tune(folder: RunFolder, task: Task, outcome: Outcome, watch: Watch, stop: Stop, device: torch.device) -> bool:
     """The model in the folder learns how it is best used; True if its config.json has changed.
 
     What ends it early leaves the model as it is, finished: neither the time limit nor Ctrl-C decides a setting.
@@ -39,7 +41,7 @@ def tune(folder: RunFolder, task: Task, outcome: Outcome, watch: Watch, stop: St
         f"stopped before the length penalty was chosen: it stays {usage.length_penalty:g}. The model is finished; "
         f"`cutaway resume {folder.path}` chooses it"
     )
-    model = load(folder.path)
+    model = load(folder.path, device=device)
     try:
         found = task.tuned(model, seen)
     except _EndedError:

@@ -1,0 +1,78 @@
+"""Devices: where a model computes, by name, and a sentence for one that is not there or has no memory left."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from cutaway.errors import CheckpointError, CutawayError, unknown
+
+KNOWN = ("auto", "cpu", "cuda", "cuda:1", "mps")
+DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16, "float64": torch.float64}
+
+
+class DeviceError(CutawayError, ValueError):
+    """A device that is not known or not there, or whose memory is out."""
+
+
+def device_of(name: str | torch.device = "auto", key: str = "device") -> torch.device:
+    """The device of that name; `auto` is a GPU of NVIDIA's or AMD's (cuda), else Apple's (mps), else the CPU.
+
+    `key` names the setting in errors. Any other kind of device that torch can use here (xpu, …) has its own name.
+    """
+    if name == "auto":
+        name = "cuda" if _count("cuda") else "mps" if _count("mps") else "cpu"
+    try:
+        device = torch.device(name)
+    except (RuntimeError, TypeError):
+        raise DeviceError(f"{key}: {unknown('device', str(name), KNOWN)}") from None
+    if device.type == "cpu":
+        return torch.device("cpu")
+    n = _count(device.type)
+    if n == 0:
+        raise DeviceError(f"{key}={str(name)!r}, but torch sees no such device here; choose cpu or auto")
+    if device.index is not None and device.index >= n:
+        here = f"only {device.type}:0" if n == 1 else f"{device.type}:0 to {device.type}:{n - 1}"
+        raise DeviceError(f"{key}={str(name)!r}, but torch sees {here} here; choose one of these, cpu or auto")
+    return device
+
+
+def _count(kind: str) -> int:
+    """How many devices of a kind torch can use."""
+    try:
+        module: Any = torch.get_device_module(kind)
+    except RuntimeError:  # torch has none: "meta"
+        return 0
+    return int(module.device_count()) if hasattr(module, "is_available") and module.is_available() else 0
+
+
+def dtype_of(dtype: torch.dtype | str | None) -> torch.dtype | None:
+    """A dtype of weights by its name; None: as they are."""
+    if dtype is None or (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
+        return dtype
+    if str(dtype) not in DTYPES:
+        raise CheckpointError(unknown("dtype", str(dtype).removeprefix("torch."), DTYPES))
+    return DTYPES[str(dtype)]
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether torch could not allocate: some devices have no exception of their own for it, only words."""
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or (
+        isinstance(error, RuntimeError) and any(words in str(error) for words in ("out of memory", "allocate memory"))
+    )
+
+
+@contextmanager
+def memory_explained(device: torch.device) -> Iterator[None]:
+    """Memory that is out while a model is loaded or runs is told in a sentence."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        elsewhere = "" if device.type == "cpu" else ", compute on the CPU (device='cpu', --device cpu)"
+        raise DeviceError(
+            f"the memory of {device} is out: load the weights in half precision (dtype='bfloat16', --dtype bfloat16)"
+            f"{elsewhere}, give less at a time, or choose a smaller model"
+        ) from None
