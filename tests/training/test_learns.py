@@ -8,7 +8,7 @@ from cutaway.training.run import train
 from tests import commands
 from tests.training import toy
 
-STEPS = {"transformer-tiny": 300, "bahdanau-gru": 160}
+STEPS = {"transformer-tiny": 300, "bahdanau-gru": 240}
 SIZES = {
     "transformer-tiny": ["model.n_blocks=1", "model.d_model=64", "model.n_heads=4", "model.d_ff=128"],
     "bahdanau-gru": ["model.n_blocks=1", "model.d_model=64", "model.d_hidden=64", "model.n_heads=none",
@@ -27,7 +27,7 @@ def test_learns_the_toy_language(tmp_path: Path, preset: str) -> None:
         "data.held_out=60",
     ]  # fmt: skip
     outcome = train(toy.config(data, *settings), tmp_path / "out")
-    # Over five seeds in float32, by either's kernels, and in bfloat16: 80.9 to 95.9 (transformer-tiny), GRU
+    # Over five seeds, in float32 by either's kernels and in bfloat16: 80.9 to 95.9 (transformer-tiny), 100 (GRU)
     assert outcome.scores["bleu"] > 70
     assert outcome.progress.looks[0]["scores"]["bleu"] < outcome.scores["bleu"]
     unseen = [
