@@ -137,7 +137,7 @@ def _chosen(trace: Trace, kind: Kind | None, layer: int | None) -> Shown | None:
 
 def _weights(trace: Trace, attention: str) -> Tensor:
     """[heads, queries, keys]; a recurrent model's attention has one head."""
-    weights = trace[f"{attention}.weights"][0]
+    weights = trace[f"{attention}.weights"][0].float().cpu()
     return weights if weights.dim() == 3 else weights.unsqueeze(0)
 
 

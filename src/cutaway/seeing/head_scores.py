@@ -70,7 +70,7 @@ def score_heads(weights_HTS: Tensor, kind: Kind) -> Tensor:
 
 
 def _others(weights_HTS: Tensor, may_TS: Tensor, group_TS: Tensor) -> Tensor:
-    """[H, T, S]: the mean weight of the other cells of each cell's group (M = T·S cells in N groups), but hidden ones."""
+    """[H, T, S]: the mean weight of the other cells of each cell's group (M = T·S cells, N groups), but hidden ones."""
     group_M, n = group_TS.flatten(), int(group_TS.max()) + 1
     weights_HM, may_M = weights_HTS.flatten(1), may_TS.flatten().float()
     sums_HN = torch.zeros(len(weights_HM), n).index_add_(1, group_M, weights_HM)

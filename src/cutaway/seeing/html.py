@@ -150,7 +150,7 @@ def _for_notebook(trace: Trace, room: int) -> tuple[set[str], str]:
 
 
 def _score(trace: Trace, attention: str, kind: Kind) -> float:
-    weights = trace[f"{attention}.weights"][0]
+    weights = trace[f"{attention}.weights"][0].cpu()
     return float(score_heads(weights if weights.dim() == 3 else weights.unsqueeze(0), kind).max())
 
 
