@@ -225,6 +225,9 @@ class MachineChoice(Section):
     table = "machine"
     device: str = key("auto", "auto, cpu, cuda or cuda:1.")
     precision: Literal["auto", "float32", "bfloat16"] = key("auto", "auto: bfloat16 where the machine is faster in it.")
+    memory: Literal["check", "ignore"] = key(
+        "check", "check: a run that would take more memory than is free is refused; ignore: it begins all the same."
+    )
     compile: bool = key(
         False,
         "Whether torch.compile makes code for the model, which takes minutes; where it can't, the run goes on without.",
