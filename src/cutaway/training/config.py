@@ -234,6 +234,9 @@ class MachineChoice(Section):
     steps_length: Count | None = key(
         None, "Longest sequence whose attention is written out in bfloat16, then torch's kernel; by measurement."
     )
+    memory: Literal["check", "ignore"] = key(
+        "check", "check: a run that would take more memory than is free is refused; ignore: it begins all the same."
+    )
     compile: bool = key(
         False,
         "Whether torch.compile makes code for the model, which takes minutes; where it can't, the run goes on without.",

@@ -24,7 +24,7 @@ from cutaway.text.sampled import Sampled
 from cutaway.text.tokenizer import SpecialTokens, Tokenizer
 from cutaway.text.train import Frame, train_tokenizer
 from cutaway.text.two import TwoTokenizers
-from cutaway.training import choices, distributed, metrics
+from cutaway.training import choices, distributed, memory, metrics
 from cutaway.training.classification import Classification
 from cutaway.training.config import ModelChoice, TaskName, TrainConfig
 from cutaway.training.corpus import PairCorpus, TextCorpus
@@ -56,7 +56,9 @@ def prepare(config: TrainConfig, watch: Watch, kept: Model | None = None) -> Pre
         known = ", ".join(kind.metrics)
         raise ConfigError(f"validation.metric={metric!r} is no measure of {config.task}; choose {known}")
     if kept is None and model.preset is not None and model.start is None:  # what can't be built is told before reading
-        choices.network_config(config.task, model, (1000, 1000), 2 if config.task == "classify" else 0)
+        words = config.tokenizer.vocabulary or 1000
+        built = choices.network_config(config.task, model, (words, words), 2 if config.task == "classify" else 0)
+        memory.check(config, built)
     prepared = prepare_it(config, watch, kept)
     check_fits(prepared.task.lengths, prepared.config.batches.share_tokens)
     prepared = replace(prepared, config=_with_machine(prepared, watch))
@@ -115,7 +117,8 @@ def _translation(config: TrainConfig, watch: Watch, kept: Model | None) -> Prepa
     texts = [(source, target) for source, target in valid.report["shown"]]
     lengths = Pairs(train.sides["source"], train.sides["target"]).lengths
     config = _with_steps(config, n_pairs or n, lengths[:, 1], watch, longest=int(lengths.max()))
-    model = kept or _translator(config, tokenizer)
+    model = kept or _translator(config, tokenizer, lengths)
+    _check_memory(config, kept, lengths)
     special = tokenizer.special
     assert special.pad is not None
     share = config.regularization.bpe_dropout
@@ -148,10 +151,11 @@ def _pair_tokenizer(config: TrainConfig, corpus: PairCorpus, watch: Watch) -> To
     return TwoTokenizers(source, target)
 
 
-def _translator(config: TrainConfig, tokenizer: Tokenizer) -> Model:
+def _translator(config: TrainConfig, tokenizer: Tokenizer, lengths: Tensor) -> Model:
     if config.model.start is not None:
         model = load(config.model.start, device="cpu")
         choices.check_halves("translate", model.config, f"model.start={config.model.start!r}")
+        memory.check(config, model.config, lengths)
         usage = replace(model.usage, task="translate")
         return Model(_further(model.network, config.model), tokenizer, usage, model.name, model.origin)
     joint = not isinstance(tokenizer, TwoTokenizers)
@@ -159,6 +163,7 @@ def _translator(config: TrainConfig, tokenizer: Tokenizer) -> Model:
     words = (sides[0].vocabulary_size, sides[1].vocabulary_size)
     usage = _usage(tokenizer.special, "translate", config.data.max_tokens)
     chosen = choices.network_config("translate", config.model, words, joint=joint)
+    memory.check(config, chosen, lengths)
     return Model(build(chosen, config.seed), tokenizer, usage)
 
 
@@ -192,19 +197,23 @@ def _language(config: TrainConfig, watch: Watch, kept: Model | None) -> Prepared
     watch.say(f"{len(train):,} tokens to learn from")
     task = Language(train, valid, config.data.max_tokens, smoothing=config.regularization.smoothing)
     config = _with_steps(config, n_lines or len(train) // 10, task.lengths, watch)
-    model = kept or _writer(config, tokenizer)
+    model = kept or _writer(config, tokenizer, task.lengths)
+    _check_memory(config, kept, task.lengths)
     return Prepared(config, model, task, _facts(config, corpus.digests, len(task.lengths), f"{len(train):,} tokens"))
 
 
-def _writer(config: TrainConfig, tokenizer: Tokenizer) -> Model:
+def _writer(config: TrainConfig, tokenizer: Tokenizer, lengths: Tensor) -> Model:
     if config.model.start is not None:
         model = load(config.model.start, device="cpu")
         choices.check_halves("complete", model.config, f"model.start={config.model.start!r}")
+        memory.check(config, model.config, lengths)
         usage = replace(model.usage, task="complete")
         return Model(_further(model.network, config.model), tokenizer, usage, model.name, model.origin)
     words = (tokenizer.vocabulary_size, tokenizer.vocabulary_size)
     usage = _usage(tokenizer.special, "complete", config.data.max_tokens)
-    return Model(build(choices.network_config("complete", config.model, words), config.seed), tokenizer, usage)
+    chosen = choices.network_config("complete", config.model, words)
+    memory.check(config, chosen, lengths)
+    return Model(build(chosen, config.seed), tokenizer, usage)
 
 
 # -------------------------------------------------------------------------------------------------------- classify
@@ -253,20 +262,24 @@ def _classification(config: TrainConfig, watch: Watch, kept: Model | None) -> Pr
         train.sides["source"], train.sides["target"].ids.tolist(), valid.sides["source"],
         valid.sides["target"].ids.tolist(), pad=special.pad or 0, smoothing=config.regularization.smoothing,
     )  # fmt: skip
-    model = kept or _classifier(config, tokenizer, labels)
+    model = kept or _classifier(config, tokenizer, labels, train.sides["source"].lengths)
+    _check_memory(config, kept, train.sides["source"].lengths)
     return Prepared(config, model, task, _facts(config, corpus.digests, n, _told(train)))
 
 
-def _classifier(config: TrainConfig, tokenizer: Tokenizer, labels: tuple[str, ...]) -> Model:
+def _classifier(config: TrainConfig, tokenizer: Tokenizer, labels: tuple[str, ...], lengths: Tensor) -> Model:
     if config.model.start is not None:
         model = load(
             config.model.start, head=Classifier(n_classes=len(labels), hidden="tanh", dropout=0.1), device="cpu"
         )
+        memory.check(config, model.config, lengths)
         usage = Usage(task="classify", pad=model.usage.pad, labels=labels, max_tokens=model.usage.max_tokens)
         return Model(_further(model.network, config.model), tokenizer, usage, model.name, model.origin)
     words = (tokenizer.vocabulary_size, tokenizer.vocabulary_size)
-    network = build(choices.network_config("classify", config.model, words, len(labels)), config.seed)
-    return Model(network, tokenizer, Usage(task="classify", pad=tokenizer.special.pad, labels=labels))
+    chosen = choices.network_config("classify", config.model, words, len(labels))
+    memory.check(config, chosen, lengths)
+    usage = Usage(task="classify", pad=tokenizer.special.pad, labels=labels)
+    return Model(build(chosen, config.seed), tokenizer, usage)
 
 
 # ---------------------------------------------------------------------------------------------------------- shared
@@ -280,6 +293,13 @@ def _with_steps(config: TrainConfig, n: int, lengths: Tensor, watch: Watch, long
         longest=int(lengths.max()) if longest is None else longest,
         workers=distributed.workers(device), ranks=distributed.ranks(), on_cpu=device.type == "cpu",
     )  # fmt: skip
+
+
+def _check_memory(config: TrainConfig, kept: Model | None, lengths: Tensor) -> None:
+    """Of a run that goes on: its network is there already."""
+    if kept is not None:
+        taken = sum(weight.numel() * weight.element_size() for weight in kept.network.parameters())
+        memory.check(config, kept.config, lengths, taken=taken)
 
 
 def _further(network: Network, choice: ModelChoice) -> Network:

@@ -16,7 +16,7 @@ from cutaway.kernels import kernels
 from cutaway.model import Model
 from cutaway.models.build import build
 from cutaway.text.files import load_tokenizer
-from cutaway.training import distributed, state
+from cutaway.training import distributed, memory, state
 from cutaway.training.card import write_card
 from cutaway.training.config import FIXED, UNCHANGING, TrainConfig
 from cutaway.training.folder import RunFolder
@@ -137,6 +137,7 @@ def _go_on(folder: RunFolder, config: TrainConfig, watch: Watch, force: bool, st
     kept: Model | None = None
     if config.model.start is None or state.newest(folder.training) is not None:
         described = native.describe(folder.path)
+        memory.check(config, described.config)
         network, tokenizer = build(described.config, config.seed), load_tokenizer(folder.path)
         kept = Model(network, tokenizer, described.usage, folder.path.name, folder=folder.path)
     _check_files(folder, config)

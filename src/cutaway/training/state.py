@@ -194,7 +194,8 @@ class Snapshots:
             for name, weight in self._weights(step):
                 dtypes[name] = weight.dtype
                 total[name] = weight.double() if name not in total else total[name].add_(weight)
-        return {name: (weight / len(steps)).to(dtypes[name]) for name, weight in total.items()}
+        # one after another, so that the sums in float64 and their means are never all there
+        return {name: (total.pop(name) / len(steps)).to(dtypes[name]) for name in list(total)}
 
     def _weights(self, step: int) -> Iterator[tuple[str, Tensor]]:
         weights = Weights([self.path(step)])
