@@ -8,7 +8,7 @@ import torch
 
 from cutaway.errors import CheckpointError, CutawayError, unknown
 
-KNOWN = ("auto", "cpu", "cuda", "cuda:1", "mps")
+CHOICE = "auto, cpu, cuda (of several GPUs cuda:1, …) or mps"
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16, "float64": torch.float64}
 
 
@@ -26,7 +26,7 @@ def device_of(name: str | torch.device = "auto", key: str = "device") -> torch.d
     try:
         device = torch.device(name)
     except (RuntimeError, TypeError):
-        raise DeviceError(f"{key}: {unknown('device', str(name), KNOWN)}") from None
+        raise DeviceError(f"{key}={str(name)[:100]!r} is no device; choose {CHOICE}") from None
     if device.type == "cpu":
         return torch.device("cpu")
     n = _count(device.type)

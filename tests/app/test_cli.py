@@ -8,8 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from typer.main import get_command
 
 import cutaway
+from cutaway.cli.main import app
+from cutaway.cli.options import Where
 from cutaway.models.presets import PRESETS
 from tests import commands
 
@@ -137,6 +140,14 @@ def test_models_json_adds_up() -> None:
         (["train", "translate", "--batch-size", "3"], "it is a setting: --set batches.tokens=…"),
         (["train", "translate", "--lr", "3"], "it is a setting: --set optimizer.rate=…"),
         (["models", "--batch-size", "3"], "No such option: --batch-size (see "),
+        (["translate", "Hi", "--device", "gpu"], "device='gpu' is no device; choose auto, cpu, cuda (of several GPUs"),
+        (["see", "Hi", "--device", "cuda:99"], "device='cuda:99', but torch sees "),
+        (["studio", "--no-browser", "--device", "tpu"], "device='tpu' is no device; choose auto, cpu"),
+        (["translate", "Hi", "--dtype", "int4"], "Invalid value for '--dtype'"),
+        (
+            ["train", "translate", "--out", "x", "--device", "gpu"],
+            "machine.device='gpu' is no device; choose auto",
+        ),
     ],
 )
 def test_mistakes_are_one_clear_message_and_exit_code_2(arguments: list[str], message: str) -> None:
@@ -180,6 +191,26 @@ def test_the_package_shows_its_public_names() -> None:
     done = subprocess.run([sys.executable, "-c", LOOKED_AT], capture_output=True, text=True, timeout=60)
     assert (done.stderr, done.returncode) == ("", 0)
     assert done.stdout.split() == sorted(set(cutaway.__all__) - {"__version__"})
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "translate", "summarize", "complete", "chat", "fill", "classify", "embed", "search", "answer", "recognize",
+        "evaluate", "compare", "see", "studio", "train", "resume",
+    ],
+)  # fmt: skip
+def test_every_command_that_computes_takes_a_device(command: str) -> None:
+    options = {name for each in get_command(app).commands[command].params for name in each.opts}
+    assert "--device" in options
+    assert ("--dtype" in options) == (command not in ("train", "resume"))
+
+
+@pytest.mark.parametrize("device", ["auto", "cpu", "cuda"])
+def test_what_only_cpus_can_do_is_done_on_one_where_auto_may_choose(device: str) -> None:
+    assert Where.of(device, None, "ctranslate2").device == Where.of(device, None, None, "int8").device
+    assert Where.of(device, None, None, "int8").device == ("cpu" if device == "auto" else device)
+    assert Where.of(device, "float16", "native", "float32") == Where(device, "float16")
 
 
 def test_a_reader_that_stops_early_is_no_error() -> None:

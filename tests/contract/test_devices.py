@@ -458,13 +458,13 @@ def test_auto_is_the_best_that_is_there(monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("gpu", "device: no device 'gpu'; did you mean 'cpu'? (known: auto, cpu, cuda, cuda:1, mps)"),
-        ("cdua", "device: no device 'cdua'; did you mean 'cuda'?"),
-        ("", "device: no device ''"),
+        ("gpu", "device='gpu' is no device; choose auto, cpu, cuda (of several GPUs cuda:1, …) or mps"),
+        ("cuda:x", "device='cuda:x' is no device; choose"),
+        ("", "device='' is no device; choose"),
         ("meta", "device='meta', but torch sees no such device here; choose cpu or auto"),
         ("cuda", "device='cuda', but torch sees no such device here; choose cpu or auto"),
         ("mps", "device='mps', but torch sees no such device here; choose cpu or auto"),
-        (None, "device: no device 'None'"),
+        (None, "device='None' is no device; choose"),
     ],
 )
 def test_a_device_that_is_not_there(name: Any, said: str, monkeypatch: pytest.MonkeyPatch) -> None:

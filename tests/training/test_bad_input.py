@@ -113,7 +113,7 @@ def test_wrong_tabs(tmp_path: Path) -> None:
         ("validation.metric=accuracy", "validation.metric='accuracy' is no measure of translate; choose loss,"),
         ("data.held_out=0", "held_out=0 must be at least 1"),
         ("model.start=en-fr", "model.d_ff and tokenizer.vocabulary can't be given together with model.start (--from"),
-        ("machine.device=gpu", "machine.device: no device 'gpu'; did you mean 'cpu'? (known: auto, cpu, cuda, cuda:1,"),
+        ("machine.device=gpu", "machine.device='gpu' is no device; choose auto, cpu, cuda (of several GPUs cuda:1,"),
         ("machine.device=cuda:7", "machine.device='cuda:7', but torch sees "),
     ],
 )  # fmt: skip

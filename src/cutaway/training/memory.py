@@ -8,7 +8,6 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from cutaway import machine
 from cutaway.errors import ConfigError
 from cutaway.models.build import outline
 from cutaway.models.config import Config, StackConfig
@@ -18,12 +17,13 @@ from cutaway.parts.recurrent_attention import RecurrentAttention
 from cutaway.training import distributed
 from cutaway.training.config import TrainConfig
 from cutaway.training.optimizer import matrices_of
+from cutaway.training.precision import fastest_precision
 
 _FLOAT = 4  # bytes of a float32: weights, gradients and the optimiser's memory, whatever the precision
 _BFLOAT = 2
 _LOGITS = 512  # tokens whose logits exist at once, see loss.py
 _BASE = 80_000_000  # threads, kernels, oneDNN's scratch space
-_SPARE = 1.3  # of what comes and goes: the allocator keeps freed blocks (see machine.keep_freed_memory)
+_SPARE = 1.3  # of what comes and goes: the allocator keeps freed blocks (machine/memory.py)
 
 
 @dataclass(frozen=True)
@@ -99,10 +99,11 @@ def activations(network: Network, config: TrainConfig, batch: Batch, device: str
             floats += rows * module.n_heads * batch.tokens**2
         elif isinstance(module, RecurrentAttention) and module.kind == "additive":
             floats += 2 * tokens * batch.tokens * module.k.out_features
-    wanted = config.machine.precision
-    coarse = wanted == "bfloat16" or (wanted == "auto" and machine.has_fast_bfloat16(device))
+    wanted: str = config.machine.precision
+    if wanted == "auto":
+        wanted, _ = fastest_precision(torch.device(device), network.config)
     # bfloat16 halves some of these, but its products take scratch space: measured, it is as much.
-    cast = _BFLOAT * sum(weight.numel() for weight in network.parameters()) if coarse else 0
+    cast = _BFLOAT * sum(weight.numel() for weight in network.parameters()) if wanted == "bfloat16" else 0
     last = network.config.decoder or network.config.encoder
     words = 0 if config.task == "classify" or last is None else last.vocabulary or 0
     logits = min(tokens, _LOGITS) * words * 3 * _FLOAT
