@@ -50,7 +50,7 @@ def test_a_writer_learns_what_comes_next(tmp_path: Path) -> None:
     settings = [*LEARNER, "tokenizer.vocabulary=300", "model.preset=gpt2-tiny", "model.d_model=32", "model.d_ff=64",
                 "model.n_heads=2", "model.dropout=0.0", "regularization.smoothing=0.0"]  # fmt: skip
     outcome = train(with_settings(config, settings), tmp_path / "out")
-    assert outcome.scores["perplexity"] < 1.5
+    assert outcome.scores["perplexity"] < 1.5  # over five seeds, in either precision: 1.096 to 1.164
     written = cutaway.load(tmp_path / "out").complete("one two three four", max_new_tokens=8)
     assert written.startswith(" five")
 
@@ -77,7 +77,7 @@ def test_a_classifier_learns(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     settings = [*LEARNER, "tokenizer.vocabulary=300", "model.preset=bert-tiny", "model.d_model=32", "model.d_ff=64",
                 "optimizer.rate=0.003"]  # fmt: skip
     outcome = train(with_settings(config, settings), tmp_path / "out")
-    assert outcome.scores["accuracy"] > 95
+    assert outcome.scores["accuracy"] > 95  # over five seeds, in either precision: 100
     model = cutaway.load(tmp_path / "out")
     assert model.usage.labels == ("bad", "good")
     assert model.usage.task == "classify"

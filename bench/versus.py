@@ -1,0 +1,149 @@
+"""This tree beside another one, such as a worktree of an earlier commit: `python -m bench.versus ../earlier`.
+
+The same work in two processes, one with each tree's code, taking turns. For each work the median of the ratios of
+neighbouring turns (above 1: this tree is faster), with its 95 % interval by the order of the ratios.
+"""
+
+import argparse
+import json
+import math
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from argparse import Namespace
+from pathlib import Path
+
+from bench import harness
+
+ROOT = Path(__file__).parents[1]
+WORKS = {
+    "forward tiny": 'forward.setup("transformer-tiny", "forward", "fp32", "cutaway", True, "all")',
+    "forward+backward tiny": 'forward.setup("transformer-tiny", "forward+backward", "fp32", "cutaway", True, "all")',
+    "forward+backward tiny, own precision":
+        'forward.setup("transformer-tiny", "forward+backward", "bf16", "cutaway", True, "all")',
+    "generate gpt2, float32, 1": 'generate.ours(PLACE / "1", ask(1), "native", "float32")',
+    "generate gpt2, float32, 8": 'generate.ours(PLACE / "8", ask(8), "native", "float32")',
+    "generate gpt2, int8, 1": 'generate.ours(PLACE / "1", ask(1), "native", "int8")',
+    "train tiny, float32": 'learners.cutaway(lesson("float32"))',
+    "train tiny, bfloat16": 'learners.cutaway(lesson("bfloat16"))',
+    "train tiny, own precision": 'learners.cutaway(lesson("auto"))',
+}  # fmt: skip
+WORKER = """
+import sys
+from argparse import Namespace
+from dataclasses import replace
+from pathlib import Path
+from bench import forward, generate, harness, learners
+from bench.train import lesson as asked
+
+PLACE, OPTIONS = Path(sys.argv[2]), Namespace(quick=False, source=None, tokens=4096, smoothing=0.0)
+ask = lambda n: generate.Ask(1, 32, at_once=n, counts="tokens")
+lesson = lambda precision: replace(asked("tiny", OPTIONS), precision=precision, place=PLACE)
+work = eval(sys.argv[1])
+work.rest()
+print("ready", flush=True)
+for i, line in enumerate(sys.stdin):
+    turn = harness._turn(work, float(line), first=i == 0)
+    print(turn.rate, turn.others, flush=True)
+"""
+
+
+class Side:
+    """One tree's process."""
+
+    def __init__(self, tree: Path, work: str, place: Path) -> None:
+        environment = os.environ | {"PYTHONPATH": f"{tree / 'src'}{os.pathsep}{tree}"}
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", WORKER, work, str(place)], env=environment, cwd=tree, text=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        )  # fmt: skip
+        self._line()
+
+    def _line(self) -> str:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if not line:
+            sys.exit(f"a contestant ended with exit code {self.process.wait()}")
+        return line
+
+    def turn(self, seconds: float) -> tuple[float, float]:
+        """Rate, and the share of the cores that others took."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{seconds}\n")
+        self.process.stdin.flush()
+        rate, others = self._line().split()
+        return float(rate), float(others)
+
+    def stop(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+def interval(ratios: list[float]) -> tuple[float, float]:
+    """Between which two of the sorted ratios the true median is, with 95 %: binomial(n, ½)."""
+    n, below, found = len(ratios), 0.0, 0
+    for k in range(n):
+        below += math.comb(n, k) / 2**n
+        if below > 0.025:
+            break
+        found = k + 1
+    ordered = sorted(ratios)
+    return ordered[max(0, found - 1)], ordered[min(n - 1, n - found)]
+
+
+def prepare(place: Path) -> None:
+    """GPT-2 with random weights, and prompts for it."""
+    import torch
+
+    from bench import generate
+
+    model = generate.language_model("gpt2", quick=False)
+    prompts = torch.randint(1, 50_000, (8, 32), generator=torch.Generator().manual_seed(0)).tolist()
+    for n in (1, 8):
+        (place / str(n)).mkdir()
+        model.save(place / str(n) / "cutaway")
+        (place / str(n) / "asked.json").write_text(json.dumps({"prompts": prompts[:n], "references": None}))
+        (place / str(n) / "usage.json").write_text(json.dumps({}))
+
+
+def compare(name: str, other: Path, place: Path, options: Namespace) -> None:
+    sides = {tree: Side(tree, WORKS[name], place) for tree in (ROOT, other)}
+    try:
+        ratios, busiest = [], 0.0
+        for i in range(options.rounds):
+            rates = {}
+            for tree in sorted(sides, key=lambda tree: (tree == ROOT) == bool(i % 2)):
+                rates[tree], others = sides[tree].turn(options.seconds)
+                busiest = max(busiest, others)
+            ratios.append(rates[ROOT] / rates[other])
+    finally:
+        for side in sides.values():
+            side.stop()
+    low, high = interval(ratios)
+    print(
+        f"{name:40}  {statistics.median(ratios):.3f}  ({low:.3f} to {high:.3f})  {len(ratios)} rounds, "
+        f"others used {busiest:.0%} of the cores at worst",
+        flush=True,
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.versus", description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("tree", type=Path, help="the other tree")
+    parser.add_argument("--work", action="append", choices=WORKS, help="once or more; default: all")
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--seconds", type=float, default=1.0, help="of a turn")
+    options = parser.parse_args()
+    harness.stop_on_signals()
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder)
+        if any("generate" in name for name in options.work or WORKS):
+            prepare(place)
+        for name in options.work or WORKS:
+            compare(name, options.tree.resolve(), place, options)
+
+
+if __name__ == "__main__":
+    main()
