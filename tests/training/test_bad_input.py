@@ -13,6 +13,7 @@ from cutaway.text.two import TwoTokenizers
 from cutaway.training import loop as loop_module
 from cutaway.training.loop import ANOTHER_RANK, Outcome, Progress, TrainingError
 from cutaway.training.run import resume, train
+from cutaway.training.task import Seen
 from cutaway.training.translation import Translation
 from cutaway.training.watch import Watch
 from tests import commands
@@ -377,10 +378,10 @@ def test_a_stopped_run_is_no_run_that_is_done(tmp_path: Path, reason: str, code:
 
 
 def test_stopped_before_the_first_look(tmp_path: Path, data: toy.Corpus) -> None:
-    """Nothing was measured yet, so there is nothing to draw, and no model to praise."""
+    """Nothing was measured yet, so there is nothing to draw, and no score."""
     outcome = train(toy.config(data, "validation.every=12"), tmp_path / "out", stop=lambda: "SIGTERM")
     assert (outcome.reason, outcome.progress.step) == ("SIGTERM", 1)
-    assert "this folder holds no model yet" in (tmp_path / "out" / "README.md").read_text()
+    assert "None: stopped after step 1, before its first validation." in (tmp_path / "out" / "README.md").read_text()
     assert resume(tmp_path / "out").reason == "done"
 
 
@@ -403,9 +404,9 @@ def test_a_validation_that_breaks_down(tmp_path: Path, data: toy.Corpus, monkeyp
     real = Translation.validate
     looks: list[int] = []
 
-    def broken(self: Translation, model: cutaway.Model) -> dict[str, float]:
+    def broken(self: Translation, model: cutaway.Model, seen: Seen) -> dict[str, float]:
         looks.append(1)
-        return real(self, model) | ({"loss": float("nan")} if len(looks) == 2 else {})
+        return real(self, model, seen) | ({"loss": float("nan")} if len(looks) == 2 else {})
 
     monkeypatch.setattr(Translation, "validate", broken)
     with pytest.raises(TrainingError, match="the validation loss is nan after step 6, so learning has broken down"):
