@@ -393,6 +393,7 @@ def test_a_step_asked_for_too_soon_is_taken_when_it_can_be(visit: Visit, picture
     button.click()
     button.click()
     expect(page.locator("[aria-labelledby=so-far] [data-id]")).to_have_count(2)
+    page.unroute_all(behavior="wait")
 
 
 def test_sliders_act_at_once(visit: Visit) -> None:
