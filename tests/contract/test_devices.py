@@ -395,9 +395,8 @@ def test_a_short_training(tmp_path: Path) -> None:
 
 def stops_and_resumes(folder: Path) -> None:
     data = toy.corpus(folder / "data", n=80)
-    config = toy.config(
-        data, "schedule.steps=4", "validation.every=2", "validation.tune=true", f"machine.device={NAME}"
-    )
+    settings = ["schedule.steps=4", "validation.every=2", "validation.tune=true", "regularization.agreement=1.0"]
+    config = toy.config(data, *settings, f"machine.device={NAME}")
     with standing_in() as there:
         stops = iter([None, "SIGINT", "SIGINT"])
         assert training.train(config, folder / "out", stop=lambda: next(stops)).reason == "SIGINT"
