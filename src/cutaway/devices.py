@@ -1,5 +1,6 @@
 """Devices: where a model computes, by name, and a sentence for one that is not there or has no memory left."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -19,8 +20,11 @@ class DeviceError(CutawayError, ValueError):
 def device_of(name: str | torch.device = "auto", key: str = "device") -> torch.device:
     """The device of that name; `auto` is a GPU of NVIDIA's or AMD's (cuda), else Apple's (mps), else the CPU.
 
-    `key` names the setting in errors. Any other kind of device that torch can use here (xpu, …) has its own name.
+    The variable CUTAWAY_DEVICE says what `auto` is instead. `key` names the setting in errors. Any other kind of device
+    that torch can use here (xpu, …) goes by torch's name for it.
     """
+    if name == "auto" and (forced := os.environ.get("CUTAWAY_DEVICE") or name) != "auto":
+        return device_of(forced, "CUTAWAY_DEVICE")
     if name == "auto":
         name = "cuda" if _count("cuda") else "mps" if _count("mps") else "cpu"
     try:

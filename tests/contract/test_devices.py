@@ -57,11 +57,6 @@ def forward(name: str) -> None:
             assert network(*given.args, **given.options).device == torch.device(there)
 
 
-@pytest.mark.parametrize("name", FAMILIES)
-def test_forward_on_cuda(name: str) -> None:
-    alone(forward, name)
-
-
 def decode(name: str) -> None:
     config, there = shrunk(name), Unread.cuda()
     inputs = example_inputs(config)
@@ -77,11 +72,6 @@ def decode(name: str) -> None:
         cache.select(rows)
         memory = None if memory is None else memory.select(rows)
         assert network.decode(tokens[:2, :1], memory, cache).device == torch.device(there)
-
-
-@pytest.mark.parametrize("name", WITH_DECODER)
-def test_cached_steps_on_cuda(name: str) -> None:
-    alone(decode, name)
 
 
 def task_loss(network: Network, inputs: Inputs) -> Loss:
@@ -146,9 +136,17 @@ def forward_with_values(name: str) -> None:
             torch.testing.assert_close(found.cpu(), expected, **CLOSE)
 
 
+def everywhere(name: str) -> None:
+    forward(name)
+    positions._kept_sinusoids.cache_clear()  # fake ones
+    if name in WITH_DECODER:
+        decode(name)
+    forward_with_values(name)
+
+
 @pytest.mark.parametrize("name", FAMILIES)
-def test_forward_with_values(name: str) -> None:
-    alone(forward_with_values, name)
+def test_forward_and_cached_steps(name: str) -> None:
+    alone(everywhere, name)
 
 
 @pytest.mark.parametrize("run", [forward, decode, step, forward_with_values])
@@ -201,22 +199,22 @@ def both(model: Model, ask: Callable[[], Any]) -> None:
     near(expected, found)
 
 
-def writes(preset: str, search: str) -> None:
-    model, options = small.model(preset), SEARCHES[search]
+def writes(preset: str, *searches: str) -> None:
+    model = small.model(preset)
     task = model.translate if model.network.has_encoder else model.complete
-    details = search == "told"
-    both(model, lambda: task(TEXTS, max_new_tokens=12, engine="native", details=details, **options))
+    for search in searches:
+        options = {"max_new_tokens": 12, "engine": "native", "details": search == "told"} | SEARCHES[search]
+        both(model, lambda options=options: task(TEXTS, **options))
 
 
-@pytest.mark.parametrize("search", SEARCHES)
 @pytest.mark.parametrize("preset", ["transformer-tiny", "llama-15m"])
-def test_searches(preset: str, search: str) -> None:
-    alone(writes, preset, search)
+def test_searches(preset: str) -> None:
+    alone(writes, preset, *SEARCHES)
 
 
 @pytest.mark.parametrize("preset", ["t5-small", "gpt2", "bahdanau-gru", "lstm-seq2seq", "awd-lstm"])
 def test_other_families_write(preset: str) -> None:
-    alone(writes, preset, "beams")
+    alone(writes, preset, "greedy", "beams")
 
 
 def streams() -> None:
@@ -397,9 +395,8 @@ def test_a_short_training(tmp_path: Path) -> None:
 
 def stops_and_resumes(folder: Path) -> None:
     data = toy.corpus(folder / "data", n=80)
-    config = toy.config(
-        data, "schedule.steps=4", "validation.every=2", "validation.tune=true", f"machine.device={NAME}"
-    )
+    settings = ["schedule.steps=4", "validation.every=2", "validation.tune=true", "regularization.agreement=1.0"]
+    config = toy.config(data, *settings, f"machine.device={NAME}")
     with standing_in() as there:
         stops = iter([None, "SIGINT", "SIGINT"])
         assert training.train(config, folder / "out", stop=lambda: next(stops)).reason == "SIGINT"
@@ -444,6 +441,7 @@ def test_load_and_to(tmp_path: Path) -> None:
 
 def test_auto_is_the_best_that_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     there: dict[str, int] = {}
+    monkeypatch.delenv("CUTAWAY_DEVICE", raising=False)
     monkeypatch.setattr(devices, "_count", lambda kind: there.get(kind, 0))
     assert device_of("auto") == torch.device("cpu")
     there["mps"] = 1
@@ -453,6 +451,16 @@ def test_auto_is_the_best_that_is_there(monkeypatch: pytest.MonkeyPatch) -> None
     assert device_of("cuda:1") == torch.device("cuda", 1)
     with pytest.raises(DeviceError, match=r"device='cuda:2', but torch sees cuda:0 to cuda:1 here; choose one of"):
         device_of("cuda:2")
+
+
+def test_auto_can_be_said_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices, "_count", lambda kind: 2 * (kind == "cuda"))
+    monkeypatch.setenv("CUTAWAY_DEVICE", "cpu")
+    assert device_of("auto") == torch.device("cpu")
+    assert device_of("cuda") == torch.device("cuda"), "only auto is asked what it is"
+    monkeypatch.setenv("CUTAWAY_DEVICE", "cuda:5")
+    with pytest.raises(DeviceError, match="CUTAWAY_DEVICE='cuda:5', but torch sees cuda:0 to cuda:1 here"):
+        device_of()
 
 
 @pytest.mark.parametrize(

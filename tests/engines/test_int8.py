@@ -313,7 +313,10 @@ def test_unknown_engines_and_precisions_are_told(saved: Model) -> None:
 
 
 def test_small_models_go_to_ctranslate2_where_it_is_installed(saved: Model, monkeypatch) -> None:
-    monkeypatch.setattr(choose, "find_spec", lambda name: None)
+    monkeypatch.setattr(choose, "ctranslate2_is_faster", lambda n_weights: True)
+    assert saved.engine().name == "ctranslate2"
+    saved.engines.clear()
+    monkeypatch.setattr(choose, "has_ctranslate2", lambda: False)
     assert saved.engine().name == "native"
 
 

@@ -23,7 +23,7 @@ def test_learns_the_toy_language(tmp_path: Path, preset: str) -> None:
     settings = [
         f"model.preset={preset}", *SIZES[preset], "model.dropout=0.0", "batches.tokens=512",
         f"schedule.steps={STEPS[preset]}", "schedule.warmup=20", "optimizer.kind=none", "optimizer.rate=0.01",
-        f"validation.every={STEPS[preset] // 2}", "averaging.of=none",
+        f"validation.every={STEPS[preset] // 4}", "averaging.of=none",
         "data.held_out=60",
     ]  # fmt: skip
     outcome = train(toy.config(data, *settings), tmp_path / "out")

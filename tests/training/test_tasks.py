@@ -13,6 +13,7 @@ import torch
 import cutaway
 from cutaway.cli import evaluate as cli
 from cutaway.cli import train as cli_train
+from cutaway.cli.options import Where
 from cutaway.data.clean import Dropped, clean, joined
 from cutaway.data.encoded import Texts
 from cutaway.data.pairs import Pair, read_pairs
@@ -376,7 +377,7 @@ def test_compared_and_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
         train(toy.config(data, f"schedule.steps={steps}"), name)
     sources, references = cli.texts_of([str(data.source)], [str(data.target)], [], (), 3)
     assert len(sources) == 60 + 30 + 20
-    cli.compare(names, sources, references, 1, tmp_path / "curve.png", None, None, as_json=False)
+    cli.compare(names, sources, references, 1, tmp_path / "curve.png", None, None, Where("cpu"), as_json=False)
     shown = capsys.readouterr().out
     for words in (
         "bleu: nrefs:1|",
@@ -387,12 +388,12 @@ def test_compared_and_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     ):
         assert words in shown.replace("\n", " "), words
     assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
-    cli.compare(names, sources, references, 1, None, None, None, as_json=True)
+    cli.compare(names, sources, references, 1, None, None, None, Where("cpu"), as_json=True)
     facts = json.loads(capsys.readouterr().out)
     assert list(facts) == names
     assert [row["n"] for row in facts[names[0]]["by_length"]] == [row["n"] for row in facts[names[1]]["by_length"]]
     assert all(each["seconds_an_epoch"] > 0 for each in facts.values())
-    cli.run(names[0], sources, references, 1, None, None, None, None, as_json=False)
+    cli.run(names[0], sources, references, 1, None, None, None, None, Where("cpu"), as_json=False)
     assert "chrF" in capsys.readouterr().out
 
 

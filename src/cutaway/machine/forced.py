@@ -30,8 +30,8 @@ ENGINE = Variable("CUTAWAY_ENGINE", ("native", "ctranslate2"), "the engine that 
 THREADS = Variable("CUTAWAY_THREADS", (), "cores to use at most")
 
 VARIABLES = (PRECISION, KERNELS, ATTENTION, ENGINE, THREADS)
-OTHERS = ("CUTAWAY_CACHE",)
-"""Variables of the same family that choose no way to compute."""
+OTHERS = ("CUTAWAY_CACHE", "CUTAWAY_DEVICE")
+"""Variables of the same family that are read elsewhere: files.py, devices.py."""
 
 
 def forced(variable: Variable) -> str | None:

@@ -103,10 +103,10 @@ def _is_restart(folder: RunFolder, config: TrainConfig) -> bool:
 
 
 def _agrees(asked: Any, kept: Any) -> bool:
-    """Whether all that was asked for is so; None was left open."""
+    """Whether all that was asked for is so; None and "auto" were left open."""
     if isinstance(asked, dict) and isinstance(kept, dict):
         return all(_agrees(value, kept.get(name)) for name, value in asked.items())
-    return asked is None or asked == kept
+    return asked in (None, "auto") or asked == kept
 
 
 def resume(
