@@ -39,7 +39,7 @@ MODULES = {
 }  # fmt: skip
 """Extra -> a module that only it, or another that needs the same, brings."""
 SHORT = (
-    "--vocabulary=300", "--steps=3", "--set=model.n_blocks=1", "--set=model.d_model=16", "--set=model.n_heads=2",
+    "--vocabulary=300", "--steps=12", "--set=model.n_blocks=1", "--set=model.d_model=16", "--set=model.n_heads=2",
     "--set=model.d_ff=32", "--set=validation.tune=false",
 )  # fmt: skip
 """A training of seconds."""
@@ -243,46 +243,49 @@ def _tasks(installed: Installed, files: Path) -> None:
 
 def _studio(installed: Installed) -> None:
     """In a browser: a block is opened, and its numbers come."""
+    command = [str(installed.place / "venv/bin/cutaway"), "studio", "--no-browser", "--port", "0"]
+    options: dict[str, Any] = {"cwd": installed.folder, "env": installed.environment, "stdout": subprocess.PIPE}
+    with subprocess.Popen(command, **options, encoding="utf-8") as process:
+        try:
+            _look(installed, process)
+        finally:
+            process.send_signal(signal.SIGINT)
+            process.wait(30)
+
+
+def _look(installed: Installed, process: "subprocess.Popen[str]") -> None:
     from playwright.sync_api import sync_playwright
 
-    command = [str(installed.place / "venv/bin/cutaway"), "studio", "--no-browser", "--port", "0"]
-    process = subprocess.Popen(
-        command, cwd=installed.folder, env=installed.environment, stdout=subprocess.PIPE, encoding="utf-8"
-    )
-    try:
-        assert process.stdout is not None
-        address = process.stdout.readline().split()[0]
-        installed.say(f"  the studio at {address}")
-        with sync_playwright() as playwright:
-            browser = playwright.chromium.launch(executable_path=chromium.installed(), args=chromium.ARGUMENTS)
-            page, answers, problems = browser.new_page(), [], []
-            page.on("response", lambda answer: answers.append((answer.status, answer.url)))
-            page.on("pageerror", lambda error: problems.append(str(error)))
-            asked = {"model": "en-fr", "text": "The cat sat.", "open": "encoder.blocks.0"}
-            page.goto(f"{address}#/run?{urlencode(asked)}")
-            stage = page.locator('[data-stage="encoder.blocks.0.self_attention.weights"]')
-            stage.scroll_into_view_if_needed(timeout=60_000)
-            details = stage.locator("details.table")
-            details.evaluate("element => { element.open = true }")
-            details.locator("tbody tr").first.wait_for(timeout=60_000)
-            rows = details.locator("tbody tr").count()
-            browser.close()
-        assert rows > 3
-        assert problems == []
-        assert {status for status, _ in answers} <= {200, 304}
-        assert any("/values/" in url for _, url in answers)
-    finally:
-        process.send_signal(signal.SIGINT)
-        process.wait(30)
+    assert process.stdout is not None
+    address = process.stdout.readline().split()[0]
+    installed.say(f"  the studio at {address}")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium.installed(), args=chromium.ARGUMENTS)
+        page, answers, problems = browser.new_page(), [], []
+        page.on("response", lambda answer: answers.append((answer.status, answer.url)))
+        page.on("pageerror", lambda error: problems.append(str(error)))
+        asked = {"model": "en-fr", "text": "The cat sat.", "open": "encoder.blocks.0"}
+        page.goto(f"{address}#/run?{urlencode(asked)}")
+        stage = page.locator('[data-stage="encoder.blocks.0.self_attention.weights"]')
+        stage.scroll_into_view_if_needed(timeout=60_000)
+        details = stage.locator("details.table")
+        details.evaluate("element => { element.open = true }")
+        details.locator("tbody tr").first.wait_for(timeout=60_000)
+        rows = details.locator("tbody tr").count()
+        browser.close()
+    assert rows > 3
+    assert problems == []
+    assert {status for status, _ in answers} <= {200, 304}
+    assert any("/values/" in url for _, url in answers)
 
 
 def _train(installed: Installed) -> None:
     files = installed.files
     texts = ("--source", files / "train.en", "--target", files / "train.fr")
     installed.ok("train", "translate", *texts, "--out", "translator", *SHORT)
-    assert "bleu" in json.loads(installed.ok("evaluate", "translator", *texts, "--json"))
-    installed.ok("compare", "translator", "en-fr", *texts, "--png", "lengths.png")
-    installed.ok("evaluate", "translator", *texts, "--tokenized", "fr")
+    judged = installed.ok("evaluate", "translator", *texts, "--beams", 1, "--tokenized", "fr", "--json")
+    assert "bleu" in json.loads(judged)["scores"]
+    installed.ok("compare", "translator", "en-fr", *texts, "--beams", 1, "--png", "lengths.png")
     assert (installed.folder / "translator/curves.png").is_file()
     assert list((installed.folder / "translator").glob("**/events*"))
 
