@@ -54,6 +54,7 @@ from cutaway.training.config import (
 from cutaway.training.folder import RunFolder
 from cutaway.training.loop import Loop
 from cutaway.training.loss import Loss, language_loss
+from cutaway.training.precision import TrainingPrecision, fastest_precision
 from cutaway.training.task import Scores, Seen, Task, unseen
 from cutaway.training.translation import Pairs, Translation
 from cutaway.training.watch import Step, Watch
@@ -150,6 +151,13 @@ class Heard(Watch):
         self.loss = step.nll
 
 
+def _precision(lesson: Lesson) -> TrainingPrecision:
+    """As asked, or (auto) as a run would choose it on this machine."""
+    if lesson.precision == "auto":
+        return fastest_precision(torch.device("cpu"), lesson.config)[0]
+    return lesson.precision  # type: ignore[return-value]  # the same names
+
+
 def cutaway(lesson: Lesson) -> Work:
     """The loop of `cutaway train`, without its looks, its states and the lines of its metrics.jsonl."""
     begin(ours=False)  # the loop sees to the allocator
@@ -169,9 +177,9 @@ def cutaway(lesson: Lesson) -> Work:
         schedule=ScheduleChoice(kind="constant", steps=NEVER, warmup=1),
         regularization=Regularization(smoothing=lesson.smoothing),
         validation=Validation(every=NEVER, metric="loss"),
-        machine=MachineChoice(device="cpu", precision=lesson.precision),  # type: ignore[arg-type]
+        machine=MachineChoice(device="cpu", precision=_precision(lesson)),
     )
-    folder, heard = RunFolder(lesson.place / lesson.precision), Heard()
+    folder, heard = RunFolder(lesson.place / config.machine.precision), Heard()
     loop = Loop(config, Model(build(lesson.config, 0)), task, folder, heard, {})
     numbers = shares_of(taught, n_shares)
     loop.sampler = Rows([torch.tensor(share) for step in numbers for share in step])  # type: ignore[assignment]

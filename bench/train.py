@@ -26,6 +26,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import torch
+
 from bench import contest, harness, learners, lessons
 from bench.harness import Contestant, Result
 from bench.lessons import Lesson
@@ -34,6 +36,7 @@ from cutaway.machine.processor import has_bfloat16
 from cutaway.models.config import TransformerConfig
 from cutaway.models.presets import preset
 from cutaway.models.size import size
+from cutaway.training.precision import fastest_precision
 
 MODELS = {"tiny": "transformer-tiny", "small": "transformer-small", "base": "transformer-base", "gpt2": "gpt2"}
 PRECISIONS = ("float32", "bfloat16")
@@ -136,7 +139,9 @@ def compete(report: Report, options: argparse.Namespace, model: str) -> None:
         results = contest.compete(options, [contestant for one in each for contestant in field(one)], limits)
     what = "random words" if options.source is None or model == "gpt2" else options.source.name
     small = ", small and quick: not a measurement" if options.quick else ""
-    report.add(table(f"{MODELS[model]}, {what}{small}", asked, results))
+    chosen, reason = fastest_precision(torch.device("cpu"), asked.config)
+    title = f"{MODELS[model]}, {what}{small}; a run takes {chosen} by itself ({reason})"
+    report.add(table(title, asked, results))
 
 
 def precisions(options: argparse.Namespace) -> Sequence[str]:

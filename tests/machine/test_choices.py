@@ -195,9 +195,11 @@ def test_kernels_that_can_not_be_had(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CC", raising=False)
     _loaded.cache_clear()
+    kernels.cache_clear()
     try:
         monkeypatch.delenv("CUTAWAY_KERNELS", raising=False)
         assert kernels() is None
+        kernels.cache_clear()
         assert why_not() == "there is no C compiler (cc, gcc or clang)"
         monkeypatch.setenv("CUTAWAY_KERNELS", "avx2")
         with pytest.raises(ConfigError, match=r"CUTAWAY_KERNELS=avx2, but (there is no C compiler|this processor)"):
@@ -207,6 +209,7 @@ def test_kernels_that_can_not_be_had(monkeypatch: pytest.MonkeyPatch, tmp_path: 
             kernels()
     finally:
         _loaded.cache_clear()
+        kernels.cache_clear()
 
 
 # Trainings

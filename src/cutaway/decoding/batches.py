@@ -66,7 +66,7 @@ def run(plan: Plan, window: Sequence[Asked], start: Start) -> Iterator[tuple[Ask
             yield from _batch(Waiting(plan, window, 1), start, threads)
         finally:
             if threads is not None:
-                torch.set_num_threads(n)
+                threads.set(n)
         return
     waiting = Waiting(plan, window, n)
     found: SimpleQueue[tuple[Asked, Sequence[Written]] | BaseException | None] = SimpleQueue()

@@ -155,6 +155,7 @@ def axes(x_BHTX: Tensor) -> Axes:
     return Axes(x_BHTX.data_ptr(), *x_BHTX.stride()[:3])
 
 
+@cache  # a step of a small model asks a hundred times
 def kernels() -> Kernels | None:
     """The functions, compiled; None on a machine that can't build them, or with CUTAWAY_KERNELS=off."""
     return _loaded(forced(KERNELS) or "auto")[0]

@@ -41,20 +41,24 @@ class AdaptiveThreads:
     thread was ready to run and had no core; where it does not, all threads are used.
     """
 
-    EVERY = 0.05  # seconds between two looks
+    EVERY = 0.1  # seconds between two looks
     BUSY = 0.1  # waiting, as a share of the time that it could have run
     LONGEST = 3.2  # seconds until more threads are tried again, at most
 
     def __init__(self, n: int) -> None:
-        self.n = n
+        """`n`: all of them, which torch uses now."""
+        self.n = self.now = n
         self.pause = 4 * self.EVERY
-        self.seen = self.begun = _run_and_wait()
+        self.seen = _run_and_wait()
         self.looked = self.reduced = 0.0
-        self.set(1 if self._was_busy((0, 0)) else n)
+        if self._was_busy((0, 0)):
+            self.set(1)
 
     def set(self, n: int) -> None:
-        self.now = n
-        torch.set_num_threads(n)
+        """So many threads share a product from now on."""
+        if n != self.now:
+            self.now = n
+            torch.set_num_threads(n)
 
     def adjust(self) -> None:
         """Looks again, every so often: call it between two steps of the work."""
