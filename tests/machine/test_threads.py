@@ -11,7 +11,6 @@ import torch
 from cutaway.machine import threads
 from cutaway.machine.threads import AdaptiveThreads, side_by_side
 
-
 SHOWN = "import os, cutaway; print(os.environ.get('GOMP_SPINCOUNT'))"
 
 
