@@ -85,7 +85,7 @@ def _timed(name: str, length: int, ways: dict[str, Way]) -> Numbers:
     return {f"{name} {way} {length}": seconds for way, seconds in best_of(ways, 0.01).items()}
 
 
-def _vectors(length: int, width: int, n_numbers: int = 2**16) -> tuple[Tensor, Tensor, Tensor]:
+def _vectors(length: int, width: int, n_numbers: int = 2**15) -> tuple[Tensor, Tensor, Tensor]:
     """q, k and v of a batch of sequences [B, 4, length, width]."""
     generator = torch.Generator().manual_seed(0)
     shape = (max(1, n_numbers // (4 * length * width)), 4, length, width)

@@ -102,7 +102,7 @@ def _measure() -> Numbers:
     return found
 
 
-def _small_network(n_rows: int = 32, n_tokens: int = 16, vocabulary: int = 1000) -> Callable[[], None]:
+def _small_network(n_rows: int = 24, n_tokens: int = 16, vocabulary: int = 1000) -> Callable[[], None]:
     """Forward and backward of a Transformer of one block a side."""
     config = preset("transformer-tiny")
     assert isinstance(config, TransformerConfig)
