@@ -1,5 +1,7 @@
 """What follows from measurements, with the numbers of machines that were seen; and what forces it."""
 
+import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,7 +11,7 @@ import torch
 import cutaway
 from cutaway.engines import choose, speed
 from cutaway.errors import ConfigError
-from cutaway.kernels import _loaded, choice, kernels, measure, why_not
+from cutaway.kernels import _built, _loaded, choice, kernels, measure, why_not
 from cutaway.kernels.choice import ANY, USUAL, KernelChoice
 from cutaway.machine import forced, processor
 from cutaway.models.presets import preset
@@ -178,8 +180,8 @@ def test_a_forced_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ("CUTAWAY_PRECISION", "half", "'half' is no choice; set it to auto, float32, bfloat16, or unset it"),
         ("CUTAWAY_KERNELS", "sse", "'sse' is no choice; set it to auto, off, native, avx2, or unset it"),
-        ("CUTAWAY_THREADS", "0", "'0' is no number of cores; give 1 or more, or unset it"),
-        ("CUTAWAY_THREADS", "all", "'all' is no number of cores; give 1 or more, or unset it"),
+        ("CUTAWAY_THREADS", "0", "'0' is no number of cores; give 1 to 4096, or unset it"),
+        ("CUTAWAY_THREADS", "all", "'all' is no number of cores; give 1 to 4096, or unset it"),
     ],
 )
 def test_a_forced_choice_that_is_none(monkeypatch: pytest.MonkeyPatch, name: str, value: str, message: str) -> None:
@@ -210,6 +212,38 @@ def test_kernels_that_can_not_be_had(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     finally:
         _loaded.cache_clear()
         kernels.cache_clear()
+
+
+def test_the_kernel_can_not_be_forced_where_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUTAWAY_ATTENTION", "kernel")
+    monkeypatch.setattr(choice, "kernels", lambda: None)
+    with pytest.raises(ConfigError, match="CUTAWAY_ATTENTION=kernel, but there are no kernels of our own here"):
+        choice.default()
+
+
+DAMAGES = {
+    "cut": lambda path: path.write_bytes(path.read_bytes()[:-8192]),
+    "empty": lambda path: path.write_bytes(b""),
+    "another library": lambda path: path.write_bytes(b"\x7fELF" + path.read_bytes()[4:-1] + b"?"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_library_is_built_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str) -> None:
+    """Loading half a library ends the process without a word."""
+    if (built := kernels()) is None:
+        pytest.skip("there is no library to damage: kernels are off, or can't be built here")
+    cache = Path(os.environ["CUTAWAY_CACHE"]) / "kernels"
+    copied = tmp_path / "kernels"
+    shutil.copytree(cache, copied)
+    monkeypatch.setenv("CUTAWAY_CACHE", str(tmp_path))
+    (library,) = copied.glob(f"{built.digest}-*.so")
+    whole = library.read_bytes()
+    DAMAGES[damage](library)
+    target = "avx2" if forced.forced(forced.KERNELS) == "avx2" else "native"
+    again = _built(target)
+    assert len(again.read_bytes()) == len(whole)
+    assert library.read_bytes() == whole if library.exists() else True
 
 
 # Trainings

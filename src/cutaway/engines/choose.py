@@ -30,6 +30,8 @@ def choose(
         raise ConfigError(unknown("precision", precision, get_args(Precision)))
     wanted: Precision = precision or as_stored(network)  # type: ignore[assignment]  # checked just now
     by_itself = name is None
+    if name is None and forced(ENGINE) is not None and network.has_decoder:
+        name, by_itself = _forced_engine(network), False
     _check_device(network, name, wanted)
     if name is None:
         name = "ctranslate2" if wanted == "float32" and _ctranslate2_pays(network) else "native"
@@ -71,10 +73,6 @@ def _ctranslate2_pays(network: Network) -> bool:
     if not network.has_decoder or not on_cpu(network):
         return False
     if not has_ctranslate2():
-        if forced(ENGINE) == "ctranslate2":
-            raise ConfigError(
-                f"{ENGINE.name}=ctranslate2, which is not installed; pip install cutaway[ctranslate2], or unset it"
-            )
         return False
     from cutaway.engines.ctranslate2_spec import unsupported
 
@@ -82,6 +80,19 @@ def _ctranslate2_pays(network: Network) -> bool:
         return False
     weights = [weight for name, weight in network.named_parameters() if not name.endswith("tokens.weight")]
     return ctranslate2_is_faster(sum(weight.numel() for weight in weights) / max(1, _n_blocks(network)))
+
+
+def _forced_engine(network: Network) -> EngineName:
+    """As CUTAWAY_ENGINE says; but a model that CTranslate2 does not know runs natively."""
+    if forced(ENGINE) == "native" or not on_cpu(network):
+        return "native"
+    if not has_ctranslate2():
+        raise ConfigError(
+            f"{ENGINE.name}=ctranslate2, which is not installed; pip install cutaway[ctranslate2], or unset it"
+        )
+    from cutaway.engines.ctranslate2_spec import unsupported
+
+    return "ctranslate2" if unsupported(network) is None else "native"
 
 
 def _n_blocks(network: Network) -> int:

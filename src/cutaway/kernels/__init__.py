@@ -190,21 +190,25 @@ def _functions(built: Path) -> Kernels:
         functions[name] = getattr(library, name)
         functions[name].argtypes, functions[name].restype = arguments, result
     tile, largest_four = functions.pop("tile_columns")(), functions.pop("largest_four")() or None
-    return Kernels(built.stem, **functions, tile=tile, largest_four=largest_four)
+    return Kernels(built.stem.split("-")[0], **functions, tile=tile, largest_four=largest_four)
 
 
 def _built(target: str) -> Path:
-    """The library's path; built if this source, compiler and processor have none yet."""
+    """The library's path; built if this source, compiler and processor have none yet.
+
+    Its name ends in the digest of its bytes: what is damaged, or not ours, is never loaded, and built again.
+    """
     command, flags = compiler(), (*FLAGS, *TARGETS[target])
     identity = [*(path.read_text() for path in SOURCES), *command, *flags, torch.__version__, platform.machine()]
     identity += [f"{name}={value}" for name, value in sorted(torch.cpu.get_capabilities().items())]
-    digest = hashlib.sha256("\n".join(map(str, identity)).encode()).hexdigest()[:16]
+    digest = _digest("\n".join(map(str, identity)).encode())
     folder = cache_folder("kernels")
-    library = folder / f"{digest}.so"
-    if library.is_file():
-        return library
+    for library in folder.glob(f"{digest}-*.so"):
+        if library.name == f"{digest}-{_digest(library.read_bytes())}.so":
+            return library
+        library.unlink()
     with tempfile.TemporaryDirectory(dir=folder) as beside:
-        made = Path(beside) / library.name
+        made = Path(beside) / "made.so"
         sources = [str(path) for path in SOURCES if path.suffix == ".c"]
         plainer = FLAGS if target == "native" else flags  # for a compiler that does not know this processor
         for tried in ((*flags, THREADS), flags, (*plainer, THREADS), plainer):
@@ -213,9 +217,14 @@ def _built(target: str) -> Path:
                 capture_output=True, timeout=300, check=False,
             )  # fmt: skip
             if done.returncode == 0:
+                library = folder / f"{digest}-{_digest(made.read_bytes())}.so"
                 os.replace(made, library)
                 return library
     raise OSError(f"{command[0]} can't build the kernels")
+
+
+def _digest(contents: bytes) -> str:
+    return hashlib.sha256(contents).hexdigest()[:16]
 
 
 def compiler() -> list[str]:

@@ -10,6 +10,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
 
+from cutaway.errors import ConfigError
+from cutaway.kernels import kernels
 from cutaway.machine.forced import ATTENTION, forced
 
 WIDEST = 128
@@ -54,6 +56,10 @@ def current() -> KernelChoice:
 @cache
 def default() -> KernelChoice:
     if (asked := forced(ATTENTION)) is not None:
+        if asked == "kernel" and kernels() is None:
+            raise ConfigError(
+                f"{ATTENTION.name}=kernel, but there are no kernels of our own here; unset one of the two"
+            )
         return _FORCED[asked]
     from cutaway.kernels.measure import fastest  # which computes with what is chosen here
 

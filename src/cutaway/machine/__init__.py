@@ -6,11 +6,13 @@ Each room measures what it has to choose from (`kernels/limits.py`, `training/pr
 
 import torch
 
-from cutaway.machine.forced import THREADS
+from cutaway.machine.forced import THREADS, VARIABLES
 from cutaway.machine.forced import forced as _forced
+from cutaway.machine.processor import cores
 
-if (_n := _forced(THREADS)) is not None:
-    torch.set_num_threads(int(_n))
+_asked = {variable: _forced(variable) for variable in VARIABLES}  # a slip is told whether it is needed or not
+if (_n := _asked[THREADS]) is not None:
+    torch.set_num_threads(min(int(_n), cores()))
 
 CLEARLY = 1.3
 """How many times as fast the unusual choice must be to be taken. A measurement of a few milliseconds on a busy machine

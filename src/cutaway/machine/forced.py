@@ -42,7 +42,7 @@ def forced(variable: Variable) -> str | None:
     if variable is KERNELS and value == "0":
         return "off"
     if not variable.values and not (value.isdecimal() and 1 <= int(value) <= 4096):
-        raise ConfigError(f"{variable.name}={value[:60]!r} is no number of cores; give 1 or more, or unset it")
+        raise ConfigError(f"{variable.name}={value[:60]!r} is no number of cores; give 1 to 4096, or unset it")
     if variable.values and value not in variable.values:
         known = ", ".join(variable.values)
         raise ConfigError(f"{variable.name}={value[:60]!r} is no choice; set it to auto, {known}, or unset it")

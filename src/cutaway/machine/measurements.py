@@ -137,7 +137,11 @@ def _in_a_thread(measure: Callable[[], Mapping[str, float]]) -> Numbers:
     n = torch.get_num_threads()
     thread = Thread(target=work, name="measure")
     thread.start()
-    thread.join()
+    try:
+        thread.join()
+    except KeyboardInterrupt:  # a thread that is still in torch when Python ends aborts the process
+        thread.join()
+        raise
     torch.set_num_threads(n)  # part of what a thread sets holds for all
     if failed:
         raise failed[0]
