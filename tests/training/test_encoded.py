@@ -192,8 +192,8 @@ def test_a_cache_that_is_a_file(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError) as error:
         encoded(SIDES, ["a"], Reader(ROWS), 100)
     assert str(error.value) == (
-        f"encoded texts can't be kept in {tmp_path / 'encoded'}: File exists; make room, or set CUTAWAY_CACHE to a "
-        f"folder that has some"
+        f"encoded texts can't be kept in {tmp_path / 'encoded'}: File exists; set CUTAWAY_CACHE to a folder that "
+        f"can be written and has room"
     )
 
 
@@ -202,7 +202,7 @@ def test_a_full_disk(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
         raise OSError(28, os.strerror(28))
 
     monkeypatch.setattr(module, "_write", full)
-    with pytest.raises(CheckpointError, match="can't be kept in the cache: No space left on device; make room, or set"):
+    with pytest.raises(CheckpointError, match="can't be kept in the cache: No space left on device; set CUTAWAY_CACHE"):
         encoded(SIDES, ["a"], Reader(ROWS), 100)
     assert list(cache.iterdir()) == []
 

@@ -15,6 +15,7 @@ from cutaway.cli.plot import plot
 from cutaway.data.clean import joined
 from cutaway.data.pairs import Pair, PairSpec, read_pairs
 from cutaway.errors import CheckpointError, InputError
+from cutaway.loading import locate
 from cutaway.model import Model
 from cutaway.training import state
 from cutaway.training.evaluate import Evaluation, draw_by_length, evaluate, new_figure
@@ -65,6 +66,8 @@ def compare(
         if png.suffix.lstrip(".").lower() not in known:
             raise InputError(f"{png} is no picture by its name; end it in .png, .svg or .pdf")
     found: dict[str, Evaluation] = {}
+    for name in names:  # one that is not there is told before the others are judged
+        locate(name)
     models: dict[str, Model] = {}
     for name in names:
         models[name] = ready(name, where)

@@ -102,8 +102,8 @@ def encoded(
                 shutil.rmtree(aside, ignore_errors=True)
     except OSError as error:
         raise CheckpointError(
-            f"encoded texts can't be kept in {error.filename or 'the cache'}: {error.strerror or error}; make room, or "
-            f"set CUTAWAY_CACHE to a folder that has some"
+            f"encoded texts can't be kept in {error.filename or 'the cache'}: {error.strerror or error}; set "
+            f"CUTAWAY_CACHE to a folder that can be written and has room"
         ) from None
     return Encoded({name: Texts.mapped(folder, name) for name in sides}, read_json(folder / _REPORT))
 
