@@ -1,11 +1,12 @@
 """`cutaway train` and `cutaway resume`: a model learnt from a user's data, shown while it learns."""
 
 import json
+import os
 import signal
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
@@ -151,7 +152,8 @@ def _stopping() -> Iterator[Stop]:
         heard.append(signal.Signals(number).name)
         if len(heard) > 1:
             raise KeyboardInterrupt
-        print("stopping (once more: at once) …", file=sys.stderr, flush=True)
+        with suppress(OSError):  # not print(), which the signal may have interrupted: a buffer is not reentrant
+            os.write(2, "stopping (once more: at once) …\n".encode())
 
     before = {number: signal.signal(number, hear) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
