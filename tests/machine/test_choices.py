@@ -10,11 +10,13 @@ import pytest
 import torch
 
 import cutaway
-from cutaway.engines import choose, speed
+from cutaway.engines import choose
+from cutaway.engines import timing as engine_timing
 from cutaway.errors import ConfigError
-from cutaway.kernels import _built, _loaded, choice, kernels, measure, why_not
+from cutaway.kernels import _built, _loaded, choice, kernels, why_not
+from cutaway.kernels import timing as kernel_timing
 from cutaway.kernels.choice import ANY, USUAL, KernelChoice
-from cutaway.machine import forced, processor
+from cutaway.machine import environment, processor
 from cutaway.models.presets import preset
 from cutaway.training import precision
 from cutaway.training.config import MachineChoice
@@ -29,8 +31,8 @@ TINY, BASE = preset("transformer-tiny"), preset("transformer-base")
 
 @pytest.fixture(autouse=True)
 def _as_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    for variable in forced.VARIABLES:
-        if variable is not forced.KERNELS:
+    for variable in environment.VARIABLES:
+        if variable is not environment.KERNELS:
             monkeypatch.delenv(variable.name, raising=False)
     monkeypatch.setattr(processor, "has_bfloat16", lambda: True)
     choice.default.cache_clear()
@@ -69,7 +71,7 @@ def test_without_instructions_nothing_is_tried(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(processor, "has_bfloat16", lambda: False)
     monkeypatch.setattr(precision, "step_times", lambda: pytest.fail("it was measured"))
     assert fastest_precision(CPU, TINY)[0] == "float32"
-    assert not speed.bfloat16_runs_faster()
+    assert not engine_timing.bfloat16_runs_faster()
 
 
 def test_an_lstm_stays_in_float32_where_there_is_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,7 +85,7 @@ def test_an_lstm_stays_in_float32_where_there_is_no_other(monkeypatch: pytest.Mo
 def test_weights_in_bfloat16_run_in_it_only_where_it_is_faster(
     monkeypatch: pytest.MonkeyPatch, gain: float, expected: str
 ) -> None:
-    monkeypatch.setattr(speed, "running_times", lambda: {"float32": gain, "bfloat16": 1.0})
+    monkeypatch.setattr(engine_timing, "running_times", lambda: {"float32": gain, "bfloat16": 1.0})
     network = cutaway.build("bert-tiny")
     assert choose.as_stored(network) == "float32"
     assert choose.as_stored(network.to(torch.bfloat16)) == expected
@@ -113,8 +115,8 @@ ATTENTION = {
     ],
 )
 def test_borders_of_attention(changes: dict[str, float], expected: KernelChoice) -> None:
-    assert measure.chosen(ATTENTION | changes) == expected
-    assert measure.chosen({}) == USUAL  # nothing to compare
+    assert kernel_timing.chosen(ATTENTION | changes) == expected
+    assert kernel_timing.chosen({}) == USUAL  # nothing to compare
 
 
 @pytest.mark.parametrize(
@@ -126,8 +128,8 @@ def test_the_engine(
     monkeypatch: pytest.MonkeyPatch, n_weights: float, narrow: float, wide: float, expected: bool
 ) -> None:
     found = {"native narrow": narrow, "ctranslate2 narrow": 1.0, "native wide": wide, "ctranslate2 wide": 1.0}
-    monkeypatch.setattr(speed, "engine_times", lambda: found)
-    assert speed.ctranslate2_is_faster(n_weights) is expected
+    monkeypatch.setattr(engine_timing, "engine_times", lambda: found)
+    assert engine_timing.ctranslate2_is_faster(n_weights) is expected
 
 
 # Forced
@@ -143,7 +145,7 @@ def test_a_forced_precision(monkeypatch: pytest.MonkeyPatch, value: str) -> None
     monkeypatch.setenv("CUTAWAY_PRECISION", value.upper())
     monkeypatch.setattr(precision, "step_times", lambda: pytest.fail("it was measured"))
     assert fastest_precision(CPU, TINY) == (value, "by CUTAWAY_PRECISION")
-    assert speed.bfloat16_runs_faster() is (value == "bfloat16")
+    assert engine_timing.bfloat16_runs_faster() is (value == "bfloat16")
 
 
 @pytest.mark.usefixtures("_fresh_choice")
@@ -156,7 +158,9 @@ def test_a_forced_attention(monkeypatch: pytest.MonkeyPatch, value: str, expecte
     monkeypatch.setenv("CUTAWAY_ATTENTION", value)
     choice.default.cache_clear()
     found = choice.default()
-    assert (found.kernel, found.half_steps) == (expected or (measure.fastest().kernel, measure.fastest().half_steps))
+    assert (found.kernel, found.half_steps) == (
+        expected or (kernel_timing.fastest().kernel, kernel_timing.fastest().half_steps)
+    )
 
 
 @pytest.mark.usefixtures("_fresh_choice")
@@ -174,7 +178,7 @@ def test_every_attention_is_the_same(monkeypatch: pytest.MonkeyPatch, value: str
 
 
 def test_a_forced_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(speed, "engine_times", lambda: pytest.fail("it was measured"))
+    monkeypatch.setattr(engine_timing, "engine_times", lambda: pytest.fail("it was measured"))
     for value in ("native", "ctranslate2"):
         monkeypatch.setenv("CUTAWAY_ENGINE", value)
         assert cutaway.load("en-fr").engine().name == value
@@ -194,9 +198,9 @@ def test_a_forced_engine(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_a_forced_choice_that_is_none(monkeypatch: pytest.MonkeyPatch, name: str, value: str, message: str) -> None:
     monkeypatch.setenv(name, value)
-    variable = next(each for each in forced.VARIABLES if each.name == name)
+    variable = next(each for each in environment.VARIABLES if each.name == name)
     with pytest.raises(ConfigError) as caught:
-        forced.forced(variable)
+        environment.forced(variable)
     assert str(caught.value) == f"{name}={message}"
 
 
@@ -248,7 +252,7 @@ def test_a_damaged_library_is_built_again(tmp_path: Path, monkeypatch: pytest.Mo
     (library,) = copied.glob(f"{built.digest}-*.so")
     DAMAGES[damage](library)
     damaged = library.read_bytes()
-    target = "avx2" if forced.forced(forced.KERNELS) == "avx2" else "native"
+    target = "avx2" if environment.forced(environment.KERNELS) == "avx2" else "native"
     again = _built(target)
     assert again.read_bytes() != damaged
     ctypes.CDLL(str(again))
@@ -262,7 +266,7 @@ def test_a_damaged_library_is_built_again(tmp_path: Path, monkeypatch: pytest.Mo
 def test_a_run_goes_on_as_it_began(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was chosen stands in run.toml, and no later measurement flips it."""
     monkeypatch.setenv("CUTAWAY_PRECISION", "float32")
-    monkeypatch.setattr(measure, "fastest", lambda: KernelChoice(kernel=16, half_steps=77))
+    monkeypatch.setattr(kernel_timing, "fastest", lambda: KernelChoice(kernel=16, half_steps=77))
     choice.default.cache_clear()
     data = toy.corpus(tmp_path / "data", 60)
     config = toy.config(data, "machine.precision=auto")
@@ -271,7 +275,7 @@ def test_a_run_goes_on_as_it_began(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     kept = read_config(tmp_path / "out" / "run.toml").machine
     assert (kept.precision, kept.kernel_length, kept.steps_length) == ("float32", 16, 77)
     monkeypatch.setenv("CUTAWAY_PRECISION", "bfloat16")
-    monkeypatch.setattr(measure, "fastest", lambda: KernelChoice(own=False, kernel=0, half_steps=0))
+    monkeypatch.setattr(kernel_timing, "fastest", lambda: KernelChoice(own=False, kernel=0, half_steps=0))
     choice.default.cache_clear()
     resume(tmp_path / "out")
     assert read_config(tmp_path / "out" / "run.toml").machine == kept

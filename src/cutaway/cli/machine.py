@@ -12,11 +12,12 @@ from rich.table import Table
 
 import cutaway
 from cutaway.cli.prose import Screen
-from cutaway.engines import speed
-from cutaway.kernels import compiler, kernels, measure, why_not
+from cutaway.engines import timing as engine_timing
+from cutaway.kernels import compiler, kernels, why_not
+from cutaway.kernels import timing as kernel_timing
 from cutaway.kernels.choice import ANY, default
 from cutaway.machine import CLEARLY, measurements, processor, products
-from cutaway.machine.forced import VARIABLES, forced, unknown_variables
+from cutaway.machine.environment import VARIABLES, forced, unknown_variables
 from cutaway.models.presets import preset
 from cutaway.training import precision
 
@@ -46,14 +47,14 @@ def measure_all() -> dict[str, measurements.Numbers]:
     """Every measurement of every room, by its name."""
     found = {
         "products": products.speeds(),
-        "attention": measure.attention_times(),
+        "attention": kernel_timing.attention_times(),
         "training": precision.step_times(),
-        "int8": {"on one thread": speed.int8_speed()},
+        "int8": {"on one thread": engine_timing.int8_speed()},
     }
     if processor.has_bfloat16():
-        found["running"] = speed.running_times()
-    if speed.has_ctranslate2():
-        found["engines"] = speed.engine_times()
+        found["running"] = engine_timing.running_times()
+    if engine_timing.has_ctranslate2():
+        found["engines"] = engine_timing.engine_times()
     return found
 
 
@@ -101,8 +102,8 @@ def choices(numbers: Mapping[str, measurements.Numbers]) -> dict[str, dict[str, 
             "why": _attention(times, ("running kernel", "running fused"), ("wide kernel", "wide fused")),
         },
         "running, weights in bfloat16": _running(numbers.get("running")),
-        "engine of small models, greedy": _engine(numbers.get("engines"), "narrow", speed.BORDER / 2),
-        "engine of wider models, greedy": _engine(numbers.get("engines"), "wide", speed.LARGEST),
+        "engine of small models, greedy": _engine(numbers.get("engines"), "narrow", engine_timing.BORDER / 2),
+        "engine of wider models, greedy": _engine(numbers.get("engines"), "wide", engine_timing.LARGEST),
     }
 
 
@@ -115,7 +116,7 @@ def _kernels_for_training(times: measurements.Numbers) -> dict[str, str]:
 
 
 def _running(times: measurements.Numbers | None) -> dict[str, str]:
-    chosen = "bfloat16" if speed.bfloat16_runs_faster() else "float32"
+    chosen = "bfloat16" if engine_timing.bfloat16_runs_faster() else "float32"
     if times is None:
         return {"chosen": chosen, "why": "this processor has no bfloat16 instructions"}
     return {"chosen": chosen, "why": f"{times['float32'] / times['bfloat16']:.2f} × as fast as float32"}
@@ -124,7 +125,7 @@ def _running(times: measurements.Numbers | None) -> dict[str, str]:
 def _engine(times: measurements.Numbers | None, name: str, n_weights: float) -> dict[str, str]:
     if times is None:
         return {"chosen": "native", "why": "CTranslate2 is not installed (pip install cutaway[ctranslate2])"}
-    chosen = "ctranslate2" if speed.ctranslate2_is_faster(n_weights) else "native"
+    chosen = "ctranslate2" if engine_timing.ctranslate2_is_faster(n_weights) else "native"
     gain = times[f"native {name}"] / times[f"ctranslate2 {name}"]
     return {"chosen": chosen, "why": f"CTranslate2 {gain:.2f} × as fast as PyTorch"}
 

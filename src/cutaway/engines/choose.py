@@ -11,9 +11,9 @@ from cutaway.engines.engine import Engine, EngineName, Precision
 from cutaway.engines.int8 import Quantizer, largest_four
 from cutaway.engines.native import Native
 from cutaway.engines.prepare import on_cpu
-from cutaway.engines.speed import bfloat16_runs_faster, ctranslate2_is_faster, has_ctranslate2
+from cutaway.engines.timing import bfloat16_runs_faster, ctranslate2_is_faster, has_ctranslate2
 from cutaway.errors import ConfigError, unknown
-from cutaway.machine.forced import ENGINE, forced
+from cutaway.machine.environment import ENGINE, forced
 from cutaway.models.config import TransformerConfig
 from cutaway.models.network import Network
 from cutaway.models.usage import Usage

@@ -10,7 +10,7 @@ from torch import Tensor
 from cutaway.kernels import Kernels, Norm, Sizes, axes, kernels
 from cutaway.kernels import Rotation as Turn
 from cutaway.kernels.choice import current
-from cutaway.machine.forced import ATTENTION, forced
+from cutaway.machine.environment import ATTENTION, forced
 from cutaway.models.network import Network
 from cutaway.parts.attention import Attention, fused
 from cutaway.parts.masks import Bias

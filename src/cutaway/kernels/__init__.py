@@ -20,7 +20,7 @@ from torch import Tensor
 
 from cutaway.errors import ConfigError
 from cutaway.files import cache_folder
-from cutaway.machine.forced import KERNELS, forced
+from cutaway.machine.environment import KERNELS, forced
 
 SOURCES = sorted(Path(__file__).parent.glob("*.[ch]"))
 TARGETS = {"native": ("-march=native", "-mprefer-vector-width=512"), "avx2": ("-march=x86-64-v3",)}

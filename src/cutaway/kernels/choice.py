@@ -1,6 +1,6 @@
 """Which code computes attention, norms, dropout and the loss: our kernels, torch's, or the written-out steps.
 
-Borders are lengths of sequences. The usual ones hold unless timing on this machine (`measure.py`) shows another way to
+Borders are lengths of sequences. The usual ones hold unless timing on this machine (`timing.py`) shows another way to
 be clearly faster, CUTAWAY_ATTENTION forces one, or a run goes on with those that it began with.
 """
 
@@ -12,7 +12,7 @@ from functools import cache
 
 from cutaway.errors import ConfigError
 from cutaway.kernels import kernels
-from cutaway.machine.forced import ATTENTION, forced
+from cutaway.machine.environment import ATTENTION, forced
 
 WIDEST = 128
 """Of a head that our kernel trains."""
@@ -61,7 +61,7 @@ def default() -> KernelChoice:
                 f"{ATTENTION.name}=kernel, but there are no kernels of our own here; unset one of the two"
             )
         return _FORCED[asked]
-    from cutaway.kernels.measure import fastest  # which computes with what is chosen here
+    from cutaway.kernels.timing import fastest  # which computes with what is chosen here
 
     return fastest()
 

@@ -1,13 +1,13 @@
 """This machine: its processor, what was measured on it, and the choices that follow. docs/machine.md explains them.
 
-Each room measures what it has to choose from (`kernels/limits.py`, `training/precision.py`, `engines/speed.py`);
-`measurements.py` keeps the results, and `forced.py` reads the environment variables that overrule them.
+Each room measures what it has to choose from (`kernels/timing.py`, `training/precision.py`, `engines/timing.py`);
+`measurements.py` keeps the results, and `environment.py` reads the environment variables that overrule them.
 """
 
 import torch
 
-from cutaway.machine.forced import THREADS, VARIABLES
-from cutaway.machine.forced import forced as _forced
+from cutaway.machine.environment import THREADS, VARIABLES
+from cutaway.machine.environment import forced as _forced
 from cutaway.machine.processor import cores
 
 _asked = {variable: _forced(variable) for variable in VARIABLES}  # a slip is told whether it is needed or not

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from cutaway.kernels import kernels
 from cutaway.kernels.choice import KernelChoice, default, using
 from cutaway.machine import CLEARLY, processor
-from cutaway.machine.forced import PRECISION, forced
+from cutaway.machine.environment import PRECISION, forced
 from cutaway.machine.measurements import Numbers, best_of, measured
 from cutaway.models.build import build
 from cutaway.models.config import Config, RecurrentConfig, TransformerConfig

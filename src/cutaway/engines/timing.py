@@ -16,7 +16,7 @@ from cutaway.engines.int8_layers import Int8Linear
 from cutaway.engines.native import Native
 from cutaway.kernels import kernels
 from cutaway.machine import CLEARLY, processor
-from cutaway.machine.forced import PRECISION, forced
+from cutaway.machine.environment import PRECISION, forced
 from cutaway.machine.measurements import Numbers, best_of, measured
 from cutaway.machine.products import SIZE
 from cutaway.models.build import build
