@@ -168,7 +168,8 @@ def test_beam_search_is_told_as_a_tree(name: str, served: Served, models: dict[s
     prompt = Prompt(tuple(model.tokenizer.encode(TEXTS[name]).ids))
     [expected] = write(model.network, [prompt], options, model.usage)
     assert [text["ids"] for text in told["texts"]] == [list(text.ids) for text in expected]
-    assert [text["score"] for text in told["texts"]] == pytest.approx([text.score for text in expected])
+    # other batches add the same float32 numbers in another order: some 1e-6 of them
+    assert [text["score"] for text in told["texts"]] == pytest.approx([text.score for text in expected], rel=1e-5)
     nodes = {node["number"]: node for step in told["steps"] for node in step}
     for number, step in enumerate(told["steps"]):
         kept = [node for node in step if node["kept"]]
