@@ -29,7 +29,7 @@ NARROW, WIDE = 128, 384
 BORDER, LARGEST = 1_000_000, 2_000_000
 """Weights of a block: a model with fewer than BORDER goes by the narrow one that is timed, up to LARGEST by the wide
 one. The overhead of calls, which bounds a small step, grows with the number of blocks, the work with their weights:
-beyond LARGEST products bound a step, and all cores on one text are faster than CTranslate2's one."""
+beyond LARGEST products bound a step, and PyTorch, which has all cores on one text, is taken without a measurement."""
 
 
 def ctranslate2_is_faster(n_weights: float) -> bool:
