@@ -192,7 +192,7 @@ def test_no_connection() -> None:
         fetch("owner/whole")
     assert str(caught.value) == (
         "there is no folder 'owner/whole', and the hub can't be reached to fetch owner/whole; name a folder, or "
-        "connect, and get it once: cutaway get owner/whole"
+        "connect, and fetch it: cutaway get owner/whole"
     )
 
 
@@ -313,7 +313,7 @@ def test_offline_asks_nobody(by: str, hub: Hub, cache: Path, monkeypatch: pytest
         fetch("owner/shards", offline=by == "argument")
     assert str(caught.value) == (
         "there is no folder 'owner/shards', and owner/shards is not (or not wholly) in the cache; "
-        "get it once while online: cutaway get owner/shards"
+        "connect, and fetch it: cutaway get owner/shards"
     )
     assert hub.asked == []
 

@@ -175,13 +175,13 @@ def test_the_same_text_twice(tmp_path: Path) -> None:
 
 def test_specs_that_name_no_pairs() -> None:
     wrong: list[tuple[dict[str, tuple[str, ...]], str]] = [
-        ({}, "there are no pairs: give --source and --target, or --pairs"),
+        ({}, "there are no pairs: give --source and --target "),
         (
             {"source": ("a",), "target": ("b",), "pairs": ("c",)},
             "--source and --target, or --pairs, are where pairs come",
         ),
-        ({"source": ("a", "b"), "target": ("c",)}, "--source has 2 files and --target 1; give as many of each"),
-        ({"target": ("c",)}, "--source has 0 files and --target 1"),
+        ({"source": ("a", "b"), "target": ("c",)}, "--source has 2 files and --target 1 file; give as many of each"),
+        ({"target": ("c",)}, "--source has no files and --target 1 file"),
         ({"source": ("a",), "target": ("b",), "columns": ("x", "y")}, "--columns are those of tables; the files of"),
         ({"pairs": ("a",), "columns": ("x",)}, "--columns has 1, expected 2: the source's and the target's"),
     ]

@@ -74,7 +74,7 @@ def test_a_missing_file(tmp_path: Path, data: toy.Corpus) -> None:
 
 def test_no_data(tmp_path: Path) -> None:
     sentence = refused(tmp_path, ["train", "translate", "--out", str(tmp_path / "out")])
-    assert sentence.startswith("there are no pairs: give --source and --target, or --pairs")
+    assert sentence.startswith("there are no pairs: give --source and --target (sentences")
 
 
 def test_wrong_tabs(tmp_path: Path) -> None:

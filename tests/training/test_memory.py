@@ -159,3 +159,16 @@ def test_a_container_has_less_than_its_machine(tmp_path: Path) -> None:
     assert memory._of_groups(tmp_path, tmp_path / "nowhere") == []
     free = memory.available(torch.device("cpu"))
     assert free is None or free > 0
+
+
+def test_the_limit_of_the_process_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`ulimit -v`."""
+    resource = pytest.importorskip("resource")
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    assert memory._of_process() is None
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (2**45, resource.RLIM_INFINITY))
+    left = memory._of_process()
+    assert left is not None
+    assert 0 < left < 2**45  # of 35 TB; torch takes some addresses already
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (2**20, resource.RLIM_INFINITY))
+    assert memory._of_process() == memory.available(torch.device("cpu")) == 0

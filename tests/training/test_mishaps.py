@@ -68,6 +68,16 @@ def test_a_folder_that_can_t_be_made(tmp_path: Path, data: toy.Corpus) -> None:
         train(toy.config(data), tmp_path / "file" / "out")
 
 
+def test_a_folder_that_can_t_be_written(tmp_path: Path, data: toy.Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Told before anything is read."""
+    monkeypatch.setattr("cutaway.training.folder.os.access", lambda *_: False)  # root may write anywhere
+    monkeypatch.setattr(run, "prepare", lambda *_: pytest.fail("the data was read"))
+    for out in (tmp_path, tmp_path / "out"):
+        config = toy.config(data)
+        with pytest.raises(CheckpointError, match="(can't write into .*|holds something else); choose another --out"):
+            train(config, out)
+
+
 def test_a_run_that_can_t_begin_leaves_no_folder(
     tmp_path: Path, data: toy.Corpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:

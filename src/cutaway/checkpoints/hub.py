@@ -75,7 +75,7 @@ def fetch(name: str, *, revision: str | None = None, offline: bool = False, pick
     if offline:
         raise CheckpointError(
             f"there is no folder {name!r}, and {what} is not (or not wholly) in the cache; "
-            f"get it once while online: cutaway get {name}"
+            f"connect, and fetch it: cutaway get {name}"
         )
     try:
         return _download(name, revision, what, pickles)
@@ -90,7 +90,7 @@ def fetch(name: str, *, revision: str | None = None, offline: bool = False, pick
         raise CheckpointError(f"{trouble}, and {_not_trained(name)}")
     if folder is None and trouble == UNREACHABLE:
         raise CheckpointError(
-            f"there is no folder {name!r}, and {trouble} to fetch {what}; name a folder, or connect, and get it once: "
+            f"there is no folder {name!r}, and {trouble} to fetch {what}; name a folder, or connect, and fetch it: "
             f"cutaway get {name}"
         )
     if folder is None:

@@ -17,7 +17,7 @@ from cutaway.kernels import compiler, kernels, why_not
 from cutaway.kernels import timing as kernel_timing
 from cutaway.kernels.choice import ANY, default
 from cutaway.machine import CLEARLY, measurements, processor, products
-from cutaway.machine.environment import VARIABLES, forced, unknown_variables
+from cutaway.machine.environment import VARIABLES, forced
 from cutaway.models.presets import preset
 from cutaway.training import precision
 
@@ -37,10 +37,6 @@ def run(again: bool, as_json: bool) -> None:
         for name, text in rows.items():
             grid.add_row(name, text)
         console.print(title, grid, "", sep="\n")
-    unknown = unknown_variables()
-    if unknown:
-        known = ", ".join(variable.name for variable in VARIABLES)
-        console.print(f"{', '.join(unknown)}: no variable of cutaway's (known: {known})")
 
 
 def measure_all() -> dict[str, measurements.Numbers]:

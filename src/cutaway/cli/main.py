@@ -68,6 +68,11 @@ def _options(
 ) -> None:
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
+    elif any(name.startswith("CUTAWAY_") for name in os.environ):
+        from cutaway.machine.environment import unknown_variables
+
+        if (slip := unknown_variables()) is not None:
+            typer.echo(f"Warning: {slip}", err=True)
 
 
 def _refuse_option(number: str | None) -> None:

@@ -46,15 +46,22 @@ class PairSpec:
         if aligned and self.pairs:
             raise InputError("--source and --target, or --pairs, are where pairs come from; give one or the other")
         if not aligned and not self.pairs:
-            raise InputError(f"there are no pairs: give --source and --target, or --pairs (a {TABLE_KINDS} file)")
+            raise InputError(
+                f"there are no pairs: give --source and --target (sentences and translations, or texts and their "
+                f"classes, line by line), or --pairs (a {TABLE_KINDS} file)"
+            )
         if len(self.source) != len(self.target):
             raise InputError(
-                f"--source has {len(self.source)} files and --target {len(self.target)}; give as many of each"
+                f"--source has {_files(self.source)} and --target {_files(self.target)}; give as many of each"
             )
         if aligned and self.columns:
             raise InputError("--columns are those of tables; the files of --source and --target have none")
         if len(self.columns) not in (0, 2):
             raise InputError(f"--columns has {len(self.columns)}, expected 2: the source's and the target's")
+
+
+def _files(paths: tuple[str, ...]) -> str:
+    return "1 file" if len(paths) == 1 else f"{len(paths) or 'no'} files"
 
 
 def read_pairs(spec: PairSpec, rank: int = 0, ranks: int = 1) -> Iterator[Pair | Bad]:

@@ -49,7 +49,8 @@ def forced(variable: Variable) -> str | None:
     return value
 
 
-def unknown_variables() -> list[str]:
-    """Variables named CUTAWAY_… that mean nothing: usually a slip."""
-    known = {variable.name for variable in VARIABLES} | set(OTHERS)
-    return sorted(name for name in os.environ if name.startswith("CUTAWAY_") and name not in known)
+def unknown_variables() -> str | None:
+    """A sentence about variables named CUTAWAY_… that mean nothing, usually a slip; None if there are none."""
+    known = [*(variable.name for variable in VARIABLES), *OTHERS]
+    unknown = sorted(name for name in os.environ if name.startswith("CUTAWAY_") and name not in known)
+    return f"cutaway reads no {', '.join(unknown)} (known: {', '.join(known)})" if unknown else None

@@ -9,6 +9,7 @@ my-model/
 """
 
 import json
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -54,16 +55,23 @@ class RunFolder:
                 raise CheckpointError(
                     f"{above} is a file, so {self.path} can't be a folder in it; choose another --out"
                 )
+            self._check_writable(above)
             return
         if not self.path.is_dir():
             raise CheckpointError(f"{self.path} is a file; --out names a folder to make")
         is_run = self.config.is_file() or self.training.is_dir()  # or half of one, killed as it began
         if not any(self.path.iterdir()) or (force and is_run):
+            self._check_writable(self.path)
             return
         self.check_still_free(force)
         if is_run:
             raise CheckpointError(f"{self.path} holds a run that ended before it began; start over with --force")
         raise CheckpointError(f"{self.path} exists and holds something else; choose another --out")
+
+    @staticmethod
+    def _check_writable(folder: Path) -> None:
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise CheckpointError(f"can't write into {folder}; choose another --out")
 
     def check_still_free(self, force: bool) -> None:
         """No run was begun here, perhaps while another one was prepared."""

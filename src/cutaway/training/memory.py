@@ -142,7 +142,7 @@ def available(device: torch.device) -> int | None:
         return int(torch.cuda.mem_get_info(device)[0])
     if device.type != "cpu":
         return None
-    found = [free for free in (_of_system(), *_of_groups()) if free is not None]
+    found = [free for free in (_of_system(), _of_process(), *_of_groups()) if free is not None]
     return min(found, default=None)
 
 
@@ -158,6 +158,18 @@ def _of_system() -> int | None:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, OSError, ValueError):
         return None
+
+
+def _of_process() -> int | None:
+    """What `ulimit -v` leaves of the addresses of this process."""
+    try:
+        import resource
+
+        most, _ = resource.getrlimit(resource.RLIMIT_AS)
+        taken = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * resource.getpagesize()
+    except (ImportError, OSError, ValueError):
+        return None
+    return None if most == resource.RLIM_INFINITY else max(0, most - taken)
 
 
 def _of_groups(root: Path = Path("/sys/fs/cgroup"), process: Path = Path("/proc/self/cgroup")) -> list[int]:
