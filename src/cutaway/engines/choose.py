@@ -8,9 +8,10 @@ import torch
 
 from cutaway.engines import int8_files
 from cutaway.engines.engine import Engine, EngineName, Precision
-from cutaway.engines.int8 import Quantizer, largest_four
+from cutaway.engines.int8 import Quantizer
 from cutaway.engines.native import Native
 from cutaway.engines.prepare import on_cpu
+from cutaway.engines.quantization import form
 from cutaway.engines.timing import bfloat16_runs_faster, ctranslate2_is_faster, has_ctranslate2
 from cutaway.errors import ConfigError, unknown
 from cutaway.machine.environment import ENGINE, forced
@@ -102,7 +103,7 @@ def _n_blocks(network: Network) -> int:
 
 def _in_int8(network: Network, usage: Usage, folder: Path | None) -> Native:
     """With the weights that an earlier run kept, or quantised now and kept."""
-    stored = None if folder is None else int8_files.read(folder, largest_four())
+    stored = None if folder is None else int8_files.read(folder, form())
     if stored is not None:
         try:
             return Native(network, usage, "int8", Quantizer(stored))
@@ -111,5 +112,5 @@ def _in_int8(network: Network, usage: Usage, folder: Path | None) -> Native:
     quantizer = Quantizer()
     engine = Native(network, usage, "int8", quantizer)
     if folder is not None:
-        int8_files.keep(folder, quantizer.made, largest_four())
+        int8_files.keep(folder, quantizer.made, form())
     return engine

@@ -1,52 +1,20 @@
-"""A network in 8 bits: weights are quantised once, per output channel; activations when they come."""
+"""A network in 8 bits: weights are quantised once, activations when they come."""
 
 from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from cutaway.engines.int8_layers import FUSED, Gated, Int8Linear, Int8Vocabulary, Part
 from cutaway.engines.prepare import on_cpu, twin, with_quick_calls
+from cutaway.engines.quantization import QuantizedWeight, form, quantized
 from cutaway.engines.stacks import with_whole_stacks
 from cutaway.engines.steps import with_quick_steps
 from cutaway.errors import ConfigError
-from cutaway.kernels import kernels
 from cutaway.models.heads import Vocabulary
 from cutaway.models.network import Network
 from cutaway.parts.attention import Attention
 from cutaway.parts.feedforward import FeedForward
-
-SMALLEST = 1e-30  # the largest number of a row of zeros
-ROWS_AT_ONCE = 4096  # of a weight: what is in between takes several times its memory
-
-
-def quantized(weight_ED: Tensor) -> tuple[Tensor, Tensor]:
-    """W ≈ q · scales, q from -127 to 127 and a scale for each row.
-
-    A processor without an instruction for it adds four products in 16 bits on the way. There, those four of one sign
-    must not be too large together: steps are then wider, about twice.
-    """
-    parts = [_quantized(part) for part in torch.split(weight_ED.detach(), ROWS_AT_ONCE)]
-    return torch.cat([q for q, _ in parts]), torch.cat([scales for _, scales in parts])
-
-
-def _quantized(weight_ED: Tensor) -> tuple[Tensor, Tensor]:
-    wide = weight_ED.float()
-    scales_E = wide.abs().amax(-1) / 127
-    if (largest := largest_four()) is not None:
-        eights = F.pad(wide, (0, -wide.shape[1] % 8)).view(len(wide), -1, 2, 2, 2)  # 0, 1, 4, 5 and 2, 3, 6, 7
-        signs = eights.clamp(min=0), eights.clamp(max=0).neg_()
-        more_E, less_E = (sign.sum((2, 4)).flatten(1).amax(-1) for sign in signs)
-        scales_E = torch.maximum(more_E, less_E) / (largest - 2)  # each of the four may be rounded up by a half
-    scales_E = scales_E.clamp(min=SMALLEST / 127)
-    return (wide / scales_E.unsqueeze(-1)).round_().to(torch.int8), scales_E
-
-
-def largest_four() -> int | None:
-    """How large four weights of one sign may be that are added in 16 bits; None: all sums are in 32."""
-    built = kernels()
-    return None if built is None else built.largest_four
 
 
 class Quantizer:
@@ -55,7 +23,7 @@ class Quantizer:
     def __init__(self, stored: Mapping[str, Tensor] | None = None) -> None:
         self.stored = stored
         self.made: dict[str, Tensor] = {}
-        """Weights and scales by name: what to keep."""
+        """What was quantised, by name: what to keep."""
 
     def linear(self, name: str, *layers: nn.Linear) -> Int8Linear:
         """One layer for several that read the same x: their outputs are side by side."""
@@ -64,16 +32,14 @@ class Quantizer:
         return self.layer(name, [layer.weight for layer in layers], torch.cat(biases).float() if biased else None)
 
     def layer(self, name: str, weights: list[Tensor], bias: Tensor | None) -> Int8Linear:
-        names = f"{name}.weight", f"{name}.scales"
-        if self.stored is not None:
-            weight, scales = (self.stored[each] for each in names)
-            shape = sum(len(each) for each in weights), weights[0].shape[1]
-            if (weight.shape, weight.dtype, scales.shape) != (shape, torch.int8, shape[:1]):
-                raise ValueError(f"{names[0]} is not the weight of this layer")
+        if self.stored is None:
+            weight = quantized(weights[0] if len(weights) == 1 else torch.cat(weights))
         else:
-            weight, scales = quantized(weights[0] if len(weights) == 1 else torch.cat(weights))
-        self.made.update(zip(names, (weight, scales), strict=True))
-        return Int8Linear(weight, scales, bias)
+            stored = (self.stored[f"{name}.{part}"] for part in ("weight", "multipliers", "scales"))
+            weight = QuantizedWeight(*stored, form().group)
+            weight.check(sum(map(len, weights)), weights[0].shape[1])
+        self.made |= {f"{name}.{part}": tensor for part, tensor in weight.tensors.items()}
+        return Int8Linear(weight, bias)
 
 
 def in_int8(network: Network, quantizer: Quantizer | None = None) -> Network:

@@ -18,6 +18,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from cutaway.checkpoints.weights import outgoing, write_weights
+from cutaway.engines.quantization import Form
 from cutaway.files import cache_folder
 
 LARGEST = 10_000_000_000
@@ -29,12 +30,12 @@ _ABANDONED = 24 * 3600  # seconds after which what a killed process was writing 
 log = logging.getLogger("cutaway")
 
 
-def identity(folder: Path, largest_four: int | None) -> str:
-    """The weight files of a model: their names, sizes and times, and how they were quantised (see `int8.quantized`). A
+def identity(folder: Path, form: Form) -> str:
+    """The weight files of a model: their names, sizes and times, and how they were quantised (see quantization.py). A
     model that was saved again has another, and so has a processor of another kind."""
     files = sorted(folder.glob("*.safetensors")) if folder.is_dir() else [folder]
     facts = [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in files if path.name != _BESIDE]
-    return hashlib.sha256(repr((facts, largest_four)).encode()).hexdigest()
+    return hashlib.sha256(repr((facts, form)).encode()).hexdigest()
 
 
 def place(folder: Path) -> Path:
@@ -43,12 +44,12 @@ def place(folder: Path) -> Path:
     return cache_folder("int8") / f"{name}.safetensors"
 
 
-def read(folder: Path, largest_four: int | None) -> dict[str, Tensor] | None:
+def read(folder: Path, form: Form) -> dict[str, Tensor] | None:
     """What `keep` wrote for the weights that are there now; None if there is nothing."""
     try:
         path = place(folder)
         with safe_open(path, framework="pt") as file:
-            if (file.metadata() or {}).get("identity") != identity(folder, largest_four):
+            if (file.metadata() or {}).get("identity") != identity(folder, form):
                 return None
             found = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # no mapping
     except (OSError, SafetensorError):
@@ -58,7 +59,7 @@ def read(folder: Path, largest_four: int | None) -> dict[str, Tensor] | None:
     return found
 
 
-def keep(folder: Path, tensors: Mapping[str, Tensor], largest_four: int | None) -> None:
+def keep(folder: Path, tensors: Mapping[str, Tensor], form: Form) -> None:
     """Writes them, whole or not at all; a full or read-only disk only costs the next start some time."""
     if sum(tensor.nbytes for tensor in tensors.values()) > LARGEST:
         return
@@ -67,7 +68,7 @@ def keep(folder: Path, tensors: Mapping[str, Tensor], largest_four: int | None) 
         with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as aside:
             made = Path(aside) / path.name
             contents = {name: outgoing(tensor) for name, tensor in tensors.items()}
-            write_weights(made, contents, {"identity": identity(folder, largest_four)})
+            write_weights(made, contents, {"identity": identity(folder, form)})
             os.replace(made, path)
         _drop_oldest(path.parent)
     except OSError as error:

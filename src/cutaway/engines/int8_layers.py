@@ -1,8 +1,8 @@
 """Layers in 8 bits: a quarter of the memory, two to four times the products a second.
 
-Activations are quantised when they come, each token from its smallest number to its largest (what comes out of a ReLU
-or GELU is hardly ever below zero: half of the steps would be lost on it). Sums are exact integers, so a token's
-product does not depend on its neighbours in the batch.
+Activations are quantised when they come, each token by itself, from its smallest number to its largest (what comes out
+of a ReLU or GELU is hardly ever below zero: half of the steps would be lost on it), outliers apart: kernels/products.c.
+Without kernels the weights alone are in 8 bits. A token's product does not depend on its neighbours in the batch.
 """
 
 import copy
@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from cutaway.engines.quantization import QuantizedWeight
 from cutaway.kernels import Linear as Record
 from cutaway.kernels import kernels
 from cutaway.models.heads import Vocabulary
@@ -27,25 +28,23 @@ FUSED = {ACTIVATIONS[name]: number for number, name in enumerate(_NUMBERED, star
 class Int8Linear(nn.Module):
     """activation(x Wᵀ + b), with W and x in 8 bits. x [..., D] -> [..., E]"""
 
-    scales: Tensor  # [E]
-    totals: Tensor  # [E]: scales · the sums of the weight's rows
     bias: Tensor | None
 
-    def __init__(self, weight_ED: Tensor, scales_E: Tensor, bias_E: Tensor | None) -> None:
+    def __init__(self, weight: QuantizedWeight, bias_E: Tensor | None) -> None:
         super().__init__()
-        self.out_features, self.in_features = weight_ED.shape
-        sums_E = weight_ED.sum(-1, dtype=torch.int32)
-        self.register_buffer("scales", scales_E)
-        self.register_buffer("totals", scales_E * sums_E)
+        self.out_features, self.in_features = weight.numbers.shape
         self.register_buffer("bias", bias_E)
         built = kernels()
         self.kernels = built if built is not None and built.multiply else None
-        self.weight = weight_ED
+        self.weight = weight if self.kernels is None else None
         if self.kernels is not None:
-            self.weight = packed(weight_ED, self.kernels.tile)
             missing = -self.out_features % self.kernels.tile
-            tensors = (self.scales, self.totals, self.bias, sums_E)
-            self.kept = [self.weight, *(None if each is None else F.pad(each, (0, missing)) for each in tensors)]
+            numbers = (weight.scales, weight.totals(), self.bias)
+            self.kept = [  # the record has their addresses only
+                packed(weight.numbers, self.kernels.tile),
+                packed_multipliers(weight.multipliers, self.kernels.tile),
+                *(None if each is None else F.pad(each, (0, missing)) for each in numbers),
+            ]
             addresses = [None if each is None else each.data_ptr() for each in self.kept]
             self.record = Record(*addresses, n_in=self.in_features, n_out=self.out_features, activation=0)
             # Looked up once: a step of a small model spends more time on asking than on multiplying.
@@ -60,26 +59,17 @@ class Int8Linear(nn.Module):
         return layer
 
     def forward(self, x: Tensor) -> Tensor:
+        if self.weight is not None:
+            return F.linear(x.float(), self.weight.dequantized(), self.bias)
+        assert self.kernels is not None
         *shape, D = x.shape
-        if self.kernels is None:
-            return self._by_torch(x.reshape(-1, D)).view(*shape, -1)
+        if self.in_features != D:
+            raise ValueError(f"x has {D} numbers a row, and this layer reads {self.in_features}")
         x, N = x.float().contiguous(), x.numel() // D
-        y, room = x.new_empty(*shape, self.out_features), x.new_empty(N * self.room, dtype=torch.uint8)
+        y = x.new_empty(*shape, self.out_features, dtype=torch.float32)
+        room = x.new_empty(N * self.room, dtype=torch.uint8)
         self.kernels.linear(self.address, x.data_ptr(), N, y.data_ptr(), room.data_ptr())
         return y
-
-    def _by_torch(self, x_ND: Tensor) -> Tensor:
-        """The same in torch's own steps, without an activation: where no kernels could be built."""
-        if not torch.cpu.get_capabilities().get("avx512_vnni"):  # its product of bytes is many times slower there
-            return F.linear(x_ND, self.weight.float() * self.scales[:, None], self.bias)
-        low_N1, most_N1 = x_ND.amin(-1, keepdim=True), x_ND.amax(-1, keepdim=True)
-        span_N1 = most_N1 - low_N1
-        up_N1 = torch.where(span_N1 > 0, 255 / span_N1, 0.0)
-        q_ND = ((x_ND - low_N1) * up_N1).add_(0.5).floor_().sub_(128).to(torch.int8)
-        scale_N1 = span_N1 / 255
-        y_NE = torch._int_mm(q_ND, self.weight.t()) * self.scales
-        y_NE = torch.addcmul((low_N1 + 128 * scale_N1) * self.totals, y_NE, scale_N1)
-        return y_NE if self.bias is None else y_NE.add_(self.bias)
 
 
 def packed(weight_ED: Tensor, columns: int) -> Tensor:
@@ -89,6 +79,12 @@ def packed(weight_ED: Tensor, columns: int) -> Tensor:
     whole = F.pad(weight_ED, (0, -D % 8, 0, -E % columns))
     fours = whole.view(torch.int32).view(-1, columns, whole.shape[1] // 4)
     return fours.transpose(1, 2).contiguous().view(torch.int8)
+
+
+def packed_multipliers(multipliers_EG: Tensor, columns: int) -> Tensor:
+    """[E, G] -> [E / columns, G, columns]"""
+    E, G = multipliers_EG.shape
+    return F.pad(multipliers_EG, (0, 0, 0, -E % columns)).view(-1, columns, G).transpose(1, 2).contiguous()
 
 
 class Part(nn.Module):

@@ -11,9 +11,9 @@ from torch.nn import functional as F
 
 from cutaway.decoding.generation import Generation, Prompt
 from cutaway.engines.engine import Engine
-from cutaway.engines.int8 import quantized
 from cutaway.engines.int8_layers import Int8Linear
 from cutaway.engines.native import Native
+from cutaway.engines.quantization import quantized
 from cutaway.kernels import kernels
 from cutaway.machine import CLEARLY, processor
 from cutaway.machine.environment import PRECISION, forced
@@ -126,5 +126,5 @@ def _measure_running(width: int = 512, n_tokens: int = 64) -> Numbers:
 def _measure_int8() -> Numbers:
     torch.set_num_threads(1)
     x = torch.randn(SIZE, SIZE, generator=torch.Generator().manual_seed(0))
-    layer = Int8Linear(*quantized(x), None)
+    layer = Int8Linear(quantized(x), None)
     return {"int8": 2 * SIZE**3 / best_of({"int8": lambda: layer(x)}, 0.01)["int8"]}

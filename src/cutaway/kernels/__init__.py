@@ -43,7 +43,7 @@ class _Record(ctypes.Structure):
 
 class Linear(_Record):
     _fields_ = (
-        ("weight", _P), ("scales", _P), ("totals", _P), ("bias", _P), ("sums", _P),
+        ("weight", _P), ("multipliers", _P), ("scales", _P), ("totals", _P), ("bias", _P),
         ("n_in", _N), ("n_out", _N), ("activation", _N),
     )  # fmt: skip
 
@@ -113,7 +113,8 @@ _SIGNATURES: dict[str, tuple[tuple[Any, ...], Any]] = {
     "agreeing_loss": ((_P, _P, _N, _N, _F, _F, _P, _P, _P), None),
     "run_stack": ((_to(Stack), _to(Call), _P), _N),
     "tile_columns": ((), _N),
-    "largest_four": ((), _N),
+    "group_size": ((), _N),
+    "largest_pair": ((), _N),
 }
 
 
@@ -141,9 +142,11 @@ class Kernels:
     tile: int
     """How `linear` wants a weight packed: columns of a tile. 0: the processor has no instruction for it, and `linear`
     does nothing."""
-    largest_four: int | None
-    """How large four weights of one sign may be together that `linear` adds in 16 bits: of eight, 0, 1, 4, 5 and 2, 3,
-    6, 7. None: it does not."""
+    group: int
+    """How many numbers of a weight's row share a multiplier."""
+    largest_pair: int | None
+    """How large two neighbouring weights of one sign may be together, where `linear` adds their products in 16 bits;
+    None: it does not."""
 
     @property
     def multiply(self) -> bool:
@@ -189,8 +192,12 @@ def _functions(built: Path) -> Kernels:
     for name, (arguments, result) in _SIGNATURES.items():
         functions[name] = getattr(library, name)
         functions[name].argtypes, functions[name].restype = arguments, result
-    tile, largest_four = functions.pop("tile_columns")(), functions.pop("largest_four")() or None
-    return Kernels(built.stem.split("-")[0], **functions, tile=tile, largest_four=largest_four)
+    constants = {
+        "tile": functions.pop("tile_columns")(),
+        "group": functions.pop("group_size")(),
+        "largest_pair": functions.pop("largest_pair")() or None,
+    }
+    return Kernels(built.stem.split("-")[0], **functions, **constants)
 
 
 def _built(target: str) -> Path:

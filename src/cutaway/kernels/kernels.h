@@ -22,8 +22,8 @@ enum { NONE, RELU, GELU, GELU_TANH, SILU }; /* activations, as int8_layers.py nu
 
 typedef struct {
     const int8_t *weight;                /* packed: see products.c */
+    const uint8_t *multipliers;          /* of each tile, group and output */
     const float *scales, *totals, *bias; /* of each output, up to the last tile's end; bias may be NULL */
-    const int32_t *sums;
     int64_t n_in, n_out, activation;
 } Linear;
 

@@ -1,8 +1,10 @@
 /* Products with weights of 8 bits, as fast as the processor multiplies bytes.
  *
- * A weight is quantised once, each output channel by its largest number; a row of x when it comes: x ≈ low + scale · q, q
- * from 0 (the smallest number of the row) to 255 (the largest). Products and sums are then whole numbers, exact and the
- * same whichever rows are computed together.
+ * A weight is quantised once: each output channel has a scale, and each GROUP of its numbers a multiplier of it from 1 to
+ * 255. A row of x is quantised when it comes, x ≈ low + scale · q with q from 0 to 255. What lies far beyond the others
+ * would make all steps wide: a range of FAR times the mean magnitude is divided into steps, and what an outlier has
+ * beyond it is multiplied in float32. Products within a group are whole numbers, exact; groups are added in one order
+ * whichever rows are computed together, so a row does not depend on its neighbours.
  *
  * The weight is packed into tiles of some columns, in each of them four neighbours together, as the instruction takes
  * them. What is read from memory is read once and in order, so that one row is as fast as memory; many rows share it from
@@ -54,44 +56,64 @@ void activate(int64_t activation, float *y, int64_t n) {
 
 /* --- what the processor multiplies ------------------------------------------------------------------------------ */
 
-/* ROWS are computed at once, as many as the registers hold; `summed` takes eight numbers of a row, four (x) by the
- * weights w and four (x') by w'. */
+/* ROWS are computed at once, as many as the registers hold with their sums; `added` takes four numbers of a row by four
+ * weights of each column. */
 
 #if defined(__AVX512VNNI__) && defined(__AVX512BW__)
 
-#define ROWS 6
+#define ROWS 3
 #define LANES 16
 #define VECTORS 4 /* of a tile */
-#define LARGEST 0
+#define GROUP 64
+#define LARGEST_PAIR 0
 typedef __m512i Whole;
+typedef __m512 Real;
 static inline Whole repeated(int32_t x) { return _mm512_set1_epi32(x); }
-static inline Whole summed(Whole total, Whole x, const int8_t *w, Whole x_, const int8_t *w_) {
-    total = _mm512_dpbusd_epi32(total, x, _mm512_loadu_si512(w));
-    return _mm512_dpbusd_epi32(total, x_, _mm512_loadu_si512(w_));
+static inline Whole added(Whole total, Whole x, const int8_t *w) {
+    return _mm512_dpbusd_epi32(total, x, _mm512_loadu_si512(w));
+}
+static inline Real real(Whole x) { return _mm512_cvtepi32_ps(x); }
+static inline Real filled(float x) { return _mm512_set1_ps(x); }
+static inline Real floats(const float *x) { return _mm512_loadu_ps(x); }
+static inline Real bytes(const uint8_t *x) {
+    return real(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)x)));
+}
+static inline Real sum_of_product(Real a, Real b, Real c) { return _mm512_fmadd_ps(a, b, c); }
+static inline Real product(Real a, Real b) { return _mm512_mul_ps(a, b); }
+static inline void put(float *y, Real x) { _mm512_storeu_ps(y, x); }
+static inline Real one_of_four(const int8_t *w, int place) { /* the number at `place` of each four */
+    const __m128i up = _mm_cvtsi32_si128(24 - 8 * place);
+    return real(_mm512_srai_epi32(_mm512_sll_epi32(_mm512_loadu_si512(w), up), 24));
 }
 
-#elif defined(__AVX2__)
+#elif defined(__AVX2__) && defined(__FMA__)
 
-/* Four products are first added in 16 bits, so 255 · (w₀ + w₁ + w₄ + w₅) of eight weights must fit them, and the same of
- * the other four. Multiplying is what takes the time: three instructions do it for 64 products. They stand next to each
- * other: gcc would multiply all first, and run out of registers. */
-#define ROWS 5
+/* Two products are first added in 16 bits: 255 · (w₀ + w₁) of neighbours of one sign must fit. Groups are smaller to make
+ * up for the wider steps that this costs. */
+#define ROWS 3
 #define LANES 8
 #define VECTORS 2
-#define LARGEST 128
+#define GROUP 32
+#define LARGEST_PAIR 128
 typedef __m256i Whole;
+typedef __m256 Real;
 static inline Whole repeated(int32_t x) { return _mm256_set1_epi32(x); }
-static inline Whole summed(Whole total, Whole x, const int8_t *w, Whole x_, const int8_t *w_) {
-    Whole pairs, others;
-    __asm__("vpmaddubsw %[w], %[x], %[pairs]\n\t"
-            "vpmaddubsw %[w_], %[x_], %[others]\n\t"
-            "vpaddw %[others], %[pairs], %[pairs]\n\t"
-            "vpmaddwd %[ones], %[pairs], %[pairs]\n\t"
-            "vpaddd %[pairs], %[total], %[total]"
-            : [total] "+x"(total), [pairs] "=&x"(pairs), [others] "=&x"(others)
-            : [x] "x"(x), [w] "m"(*(const Whole *)w), [x_] "x"(x_), [w_] "m"(*(const Whole *)w_),
-              [ones] "x"(_mm256_set1_epi16(1)));
-    return total;
+static inline Whole added(Whole total, Whole x, const int8_t *w) {
+    const Whole pairs = _mm256_maddubs_epi16(x, _mm256_loadu_si256((const Whole *)w));
+    return _mm256_add_epi32(total, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+}
+static inline Real real(Whole x) { return _mm256_cvtepi32_ps(x); }
+static inline Real filled(float x) { return _mm256_set1_ps(x); }
+static inline Real floats(const float *x) { return _mm256_loadu_ps(x); }
+static inline Real bytes(const uint8_t *x) {
+    return real(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)x)));
+}
+static inline Real sum_of_product(Real a, Real b, Real c) { return _mm256_fmadd_ps(a, b, c); }
+static inline Real product(Real a, Real b) { return _mm256_mul_ps(a, b); }
+static inline void put(float *y, Real x) { _mm256_storeu_ps(y, x); }
+static inline Real one_of_four(const int8_t *w, int place) {
+    const __m128i up = _mm_cvtsi32_si128(24 - 8 * place);
+    return real(_mm256_srai_epi32(_mm256_sll_epi32(_mm256_loadu_si256((const Whole *)w), up), 24));
 }
 
 #endif
@@ -100,141 +122,176 @@ static inline Whole summed(Whole total, Whole x, const int8_t *w, Whole x_, cons
 #define TILE (LANES * VECTORS) /* columns */
 #else
 #define TILE 0
-#define LARGEST 0
+#define GROUP 64
+#define LARGEST_PAIR 0
 #endif
 
-/* What a weight must be like: columns of a tile (0: there is no instruction for it), and how large four of one sign
- * that are added in 16 bits may be together (0: none are). */
+/* What a weight must be like: columns of a tile (0: there is no instruction for it), numbers that share a multiplier, and
+ * how large two neighbours of one sign that are added in 16 bits may be together (0: none are). */
 int64_t tile_columns(void) { return TILE; }
-int64_t largest_four(void) { return LARGEST; }
+int64_t group_size(void) { return GROUP; }
+int64_t largest_pair(void) { return LARGEST_PAIR; }
+
+/* --- rows ------------------------------------------------------------------------------------------------------- */
+
+#define FAR 5.0f   /* times the mean magnitude of a row: beyond it, a number is an outlier */
+#define CHUNK 512  /* numbers of a row that are quantised at a time */
+
+typedef struct {
+    int32_t place;
+    float rest; /* what it has beyond the range */
+} Outlier;
+
+typedef struct {
+    float scale, low;
+    int64_t n_outliers;
+} Row;
+
+/* At most so many numbers are FAR times as large as the mean; the last bits of the mean may be wrong. */
+static inline int64_t most_outliers(int64_t n) { return n / (int64_t)FAR + 1; }
+static inline int64_t padded_width(int64_t n) { return (n + 7) / 8 * 8; }
+
+/* What `linear` needs beside: for each row its Row, its outliers, and the quantised numbers. */
+int64_t linear_room(int64_t n_in, int64_t rows) {
+#if TILE
+    return rows * (int64_t)(sizeof(Row) + most_outliers(n_in) * sizeof(Outlier) + padded_width(n_in));
+#else
+    (void)n_in, (void)rows;
+    return 0;
+#endif
+}
 
 #if TILE
 
-typedef float Real __attribute__((vector_size(4 * LANES)));
-typedef int32_t Counted __attribute__((vector_size(4 * LANES)));
-
-static inline Real real_at(const float *x) {
-    Real value;
-    memcpy(&value, x, sizeof value);
-    return value;
-}
-
-static void quantize_row(const float *x, int64_t n, uint8_t *q, float *scale, float *low) {
-    float least = x[0], most = x[0];
+/* Row r of R that lie side by side: the first four numbers of each, then the next four of each. */
+static void quantize_row(const float *x, int64_t n, int64_t r, int64_t R, uint8_t *q, Row *row, Outlier *outliers) {
+    float low = x[0], high = x[0], magnitudes = 0.0f;
     for (int64_t i = 0; i < n; i++) {
-        least = x[i] < least ? x[i] : least;
-        most = x[i] > most ? x[i] : most;
+        low = x[i] < low ? x[i] : low;
+        high = x[i] > high ? x[i] : high;
+        magnitudes += fabsf(x[i]);
     }
-    const float span = most - least, up = span > 0.0f ? 255.0f / span : 0.0f;
-    for (int64_t i = 0; i < n; i++) q[i] = (uint8_t)(int32_t)((x[i] - least) * up + 0.5f);
-    *scale = span / 255.0f;
-    *low = least;
+    const float far = FAR * magnitudes / (float)n;
+    int64_t found = 0;
+    if (high > far || low < -far) {
+        high = high > far ? far : high;
+        low = low < -far ? -far : low;
+        for (int64_t i = 0; i < n; i++) {
+            const float rest = x[i] > high ? x[i] - high : x[i] < low ? x[i] - low : 0.0f;
+            if (rest != 0.0f && found < most_outliers(n)) outliers[found++] = (Outlier){(int32_t)i, rest};
+        }
+    }
+    const float span = high - low, up = span > 1e-30f ? 255.0f / span : 0.0f;
+    uint8_t some[CHUNK] __attribute__((aligned(64)));
+    for (int64_t begin = 0; begin < n; begin += CHUNK) {
+        const int64_t m = n - begin < CHUNK ? n - begin : CHUNK, whole = padded_width(m);
+        for (int64_t i = 0; i < m; i++) {
+            const float value = x[begin + i], near = value > high ? high : value < low ? low : value;
+            some[i] = (uint8_t)(int32_t)((near - low) * up + 0.5f);
+        }
+        for (int64_t i = m; i < whole; i++) some[i] = 0;
+        for (int64_t k = 0; k < whole / 4; k++) memcpy(q + ((begin / 4 + k) * R + r) * 4, some + k * 4, 4);
+    }
+    *row = (Row){up > 0.0f ? span / 255.0f : 0.0f, low, found};
 }
 
 /* --- products --------------------------------------------------------------------------------------------------- */
 
 #define NEAR 196608 /* bytes of rows that stay in a core's own cache while all tiles are multiplied with them */
 
-/* R rows by the columns of one tile, eight numbers of each row at a step; q has the first four numbers of all rows side
- * by side, then their next four.
+/* What outliers have beyond their row's range, by the weights of some columns; they are few, each by itself. */
+static inline Real outlying(const Outlier *outliers, int64_t n, const int8_t *w, const uint8_t *multipliers, Real sum) {
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t k = outliers[i].place;
+        const Real factor = product(filled(outliers[i].rest), bytes(multipliers + k / GROUP * TILE));
+        sum = sum_of_product(one_of_four(w + k / 4 * 4 * TILE, k % 4), factor, sum);
+    }
+    return sum;
+}
+
+/* R rows by the columns of one tile; q has the first four numbers of all rows side by side, then their next four.
  *
- * Σ x w = scale · s · Σ (q - 128) w' + (low + 128 · scale) · s Σ w', where x = low + scale · q, w = s · w', and the layer
- * knows its Σ w' (sums) and s Σ w' (totals) beforehand.
+ * Σ x w = s · (scale · Σ_groups m · Σ q w' + Σ_outliers rest · m · w') + low · s Σ m w', where w = s · m · w' and the layer
+ * knows s Σ m w' (totals) beforehand.
  */
-static inline __attribute__((always_inline)) void tile(const int R, const uint8_t *q, int64_t steps, const int8_t *w,
-                                                       const float *row_scales, const float *lows, const Linear *layer,
-                                                       int64_t first, float *y) {
-    Whole total[ROWS][VECTORS];
+static inline __attribute__((always_inline)) void tile(const int R, const uint8_t *q, int64_t width, const Row *rows,
+                                                       const Outlier *outliers, const Linear *layer, int64_t t,
+                                                       float *y) {
+    const int64_t groups = (width + GROUP - 1) / GROUP, first = t * TILE, left = layer->n_out - first;
+    const int8_t *const weight = layer->weight + t * TILE * width, *w = weight;
+    const uint8_t *const multipliers = layer->multipliers + t * TILE * groups;
+    Real sum[ROWS][VECTORS];
     UNROLLED for (int r = 0; r < R; r++)
-        UNROLLED for (int c = 0; c < VECTORS; c++) total[r][c] = repeated(0);
-    for (int64_t k = 0; k < steps; k++, w += 8 * TILE, q += 8 * R)
-        UNROLLED for (int r = 0; r < R; r++) {
-            int32_t four, others;
-            memcpy(&four, q + r * 4, 4);
-            memcpy(&others, q + (R + r) * 4, 4);
-            const Whole x = repeated(four), x_ = repeated(others);
-            UNROLLED for (int c = 0; c < VECTORS; c++)
-                total[r][c] = summed(total[r][c], x, w + c * LANES * 4, x_, w + (VECTORS + c) * LANES * 4);
+        UNROLLED for (int c = 0; c < VECTORS; c++) sum[r][c] = filled(0.0f);
+    for (int64_t g = 0; g < groups; g++) {
+        const int64_t n = width - g * GROUP < GROUP ? width - g * GROUP : GROUP;
+        Whole total[ROWS][VECTORS];
+        UNROLLED for (int r = 0; r < R; r++)
+            UNROLLED for (int c = 0; c < VECTORS; c++) total[r][c] = repeated(0);
+        for (int64_t k = 0; k < n; k += 4, w += 4 * TILE, q += 4 * R)
+            UNROLLED for (int r = 0; r < R; r++) {
+                int32_t four;
+                memcpy(&four, q + r * 4, 4);
+                const Whole x = repeated(four);
+                UNROLLED for (int c = 0; c < VECTORS; c++) total[r][c] = added(total[r][c], x, w + c * LANES * 4);
+            }
+        UNROLLED for (int c = 0; c < VECTORS; c++) {
+            const Real multiplier = bytes(multipliers + g * TILE + c * LANES);
+            UNROLLED for (int r = 0; r < R; r++) sum[r][c] = sum_of_product(real(total[r][c]), multiplier, sum[r][c]);
         }
+    }
+    const int64_t most = most_outliers(layer->n_in);
     float found[ROWS][TILE];
     UNROLLED for (int c = 0; c < VECTORS; c++) {
         const int64_t at = first + c * LANES;
-        const Real scales = real_at(layer->scales + at), bias = layer->bias ? real_at(layer->bias + at) : (Real){0};
-        const Real totals = real_at(layer->totals + at);
-        Counted sums;
-        memcpy(&sums, layer->sums + at, sizeof sums);
-        sums *= 128;
+        const Real scales = floats(layer->scales + at), totals = floats(layer->totals + at);
+        const Real bias = layer->bias ? floats(layer->bias + at) : filled(0.0f);
         UNROLLED for (int r = 0; r < R; r++) {
-            const Real sum = __builtin_convertvector((Counted)total[r][c] - sums, Real);
-            const Real value = sum * (row_scales[r] * scales) + (lows[r] + 128.0f * row_scales[r]) * totals + bias;
-            memcpy(&found[r][c * LANES], &value, sizeof value);
+            Real value = product(sum[r][c], filled(rows[r].scale));
+            if (rows[r].n_outliers)
+                value = outlying(outliers + r * most, rows[r].n_outliers, weight + c * LANES * 4,
+                                 multipliers + c * LANES, value);
+            put(&found[r][c * LANES],
+                sum_of_product(value, scales, sum_of_product(filled(rows[r].low), totals, bias)));
         }
     }
     if (layer->activation) activate(layer->activation, found[0], R * TILE);
-    const int64_t left = layer->n_out - first;
-    UNROLLED for (int r = 0; r < R; r++) {
-        float *to = y + r * layer->n_out + first;
-        if (left >= TILE) memcpy(to, found[r], sizeof found[r]);
-        else memcpy(to, found[r], 4 * left);
-    }
+    UNROLLED for (int r = 0; r < R; r++)
+        memcpy(y + r * layer->n_out + first, found[r], left >= TILE ? sizeof found[r] : 4 * (size_t)left);
 }
 
-static void tile_rows(int64_t R, const uint8_t *q, int64_t steps, const int8_t *w, const float *row_scales,
-                      const float *lows, const Linear *layer, int64_t first, float *y) {
+static void tile_rows(int64_t R, const uint8_t *q, int64_t width, const Row *rows, const Outlier *outliers,
+                      const Linear *layer, int64_t t, float *y) {
     switch (R) {
-    case 1: tile(1, q, steps, w, row_scales, lows, layer, first, y); break;
-    case 2: tile(2, q, steps, w, row_scales, lows, layer, first, y); break;
-    case 3: tile(3, q, steps, w, row_scales, lows, layer, first, y); break;
-    case 4: tile(4, q, steps, w, row_scales, lows, layer, first, y); break;
-#if ROWS > 5
-    case 5: tile(5, q, steps, w, row_scales, lows, layer, first, y); break;
-#endif
-    default: tile(ROWS, q, steps, w, row_scales, lows, layer, first, y);
-    }
-}
-#endif
-
-/* The quantised rows, and two floats for each before them. */
-int64_t linear_room(int64_t n_in, int64_t rows) {
-#if TILE
-    return rows * (8 + (n_in + 7) / 8 * 8);
-#else
-    return 0;
-#endif
-}
-
-#if TILE
-/* R rows, quantised: the first 4 numbers of each side by side, then the next. */
-static void quantize_rows(int64_t R, const float *x, int64_t n, int64_t steps, uint8_t *q, float *scales, float *lows) {
-    uint8_t row[steps * 8] __attribute__((aligned(64)));
-    for (int64_t r = 0; r < R; r++) {
-        quantize_row(x + r * n, n, row, scales + r, lows + r);
-        for (int64_t i = n; i < steps * 8; i++) row[i] = 0;
-        for (int64_t k = 0; k < steps * 2; k++) memcpy(q + (k * R + r) * 4, row + k * 4, 4);
+    case 1: tile(1, q, width, rows, outliers, layer, t, y); break;
+    case 2: tile(2, q, width, rows, outliers, layer, t, y); break;
+    default: tile(ROWS, q, width, rows, outliers, layer, t, y);
     }
 }
 #endif
 
 void linear(const Linear *layer, const float *x, int64_t rows, float *y, void *room) {
 #if TILE
-    const int64_t n = layer->n_in, steps = (n + 7) / 8, width = steps * 8;
+    const int64_t n = layer->n_in, width = padded_width(n), most = most_outliers(n);
     const int64_t tiles = (layer->n_out + TILE - 1) / TILE;
-    float *row_scales = (float *)room, *lows = row_scales + rows;
-    uint8_t *q = (uint8_t *)(lows + rows);
+    Row *found = (Row *)room;
+    Outlier *outliers = (Outlier *)(found + rows);
+    uint8_t *q = (uint8_t *)(outliers + rows * most);
     const int64_t fit = NEAR / width / ROWS * ROWS, some = fit > ROWS ? fit : ROWS;
 #pragma omp parallel if (rows * n * layer->n_out > 8 * MANY)
     {
 #pragma omp for
-        for (int64_t row = 0; row < rows; row += ROWS)
-            quantize_rows(rows - row < ROWS ? rows - row : ROWS, x + row * n, n, steps, q + row * width, row_scales + row,
-                          lows + row);
+        for (int64_t row = 0; row < rows; row++) {
+            const int64_t begin = row / ROWS * ROWS, R = rows - begin < ROWS ? rows - begin : ROWS;
+            quantize_row(x + row * n, n, row - begin, R, q + begin * width, found + row, outliers + row * most);
+        }
 #pragma omp for collapse(2)
         for (int64_t begin = 0; begin < rows; begin += some)
             for (int64_t t = 0; t < tiles; t++) {
                 const int64_t end = begin + some < rows ? begin + some : rows;
                 for (int64_t row = begin; row < end; row += ROWS)
-                    tile_rows(end - row, q + row * width, steps, layer->weight + t * TILE * width, row_scales + row,
-                              lows + row, layer, t * TILE, y + row * layer->n_out);
+                    tile_rows(end - row, q + row * width, width, found + row, outliers + row * most, layer, t,
+                              y + row * layer->n_out);
             }
     }
 #endif

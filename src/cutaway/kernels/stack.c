@@ -126,9 +126,10 @@ int64_t run_stack(const Stack *stack, const Call *call, float *x) {
     const int64_t n_qkv = (stack->heads + 2 * stack->kv_heads) * stack->d_head;
     const int64_t n_wide = most(n_qkv, stack->d_ff * (stack->gate ? 3 : 1));
     const int64_t n_quantized = linear_room(most(most(D, E), stack->d_ff), N);
-    float *all = malloc(4 * N * (2 * D + E + n_wide) + n_quantized);
+    const int64_t n_floats = PADDED(N * (2 * D + E + n_wide)); /* what follows them is aligned, too */
+    float *all = malloc(4 * n_floats + n_quantized);
     if (!all) return 1;
-    const Room room = {all, all + N * (2 * D + E), all + N * 2 * D, all + N * D, all + N * (2 * D + E + n_wide)};
+    const Room room = {all, all + N * (2 * D + E), all + N * 2 * D, all + N * D, all + n_floats};
     for (int64_t i = 0; i < stack->n_blocks; i++) {
         const Block *block = stack->blocks + i;
         add_and_norm(stack, call, i, x, &block->self_norm, &room, self_attention);

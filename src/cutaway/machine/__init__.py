@@ -4,14 +4,15 @@ Each room measures what it has to choose from (`kernels/timing.py`, `training/pr
 `measurements.py` keeps the results, and `environment.py` reads the environment variables that overrule them.
 """
 
-import torch
-
 from cutaway.machine.environment import THREADS, VARIABLES
 from cutaway.machine.environment import forced as _forced
-from cutaway.machine.processor import cores
 
 _asked = {variable: _forced(variable) for variable in VARIABLES}  # a slip is told whether it is needed or not
 if (_n := _asked[THREADS]) is not None:
+    import torch
+
+    from cutaway.machine.processor import cores
+
     torch.set_num_threads(min(int(_n), cores()))
 
 CLEARLY = 1.3

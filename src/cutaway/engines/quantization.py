@@ -1,0 +1,88 @@
+"""Weights in 8 bits: each output channel has a scale, each group of its numbers a multiplier of it.
+
+A row's largest number would make the steps of all its numbers wide; within a group only those of the group. A
+multiplier is a byte, so that groups cost a sixty-fourth of the memory, or a thirty-second.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from cutaway.kernels import kernels
+
+SMALLEST = 1e-30  # the scale of a row of zeros
+STEPS = 255  # multipliers are from 1 to it
+ROWS_AT_ONCE = 4096  # what is in between takes several times a weight's memory
+USUAL_GROUP = 64
+
+
+@dataclass(frozen=True)
+class Form:
+    """What the products of this machine ask of a weight."""
+
+    group: int
+    largest_pair: int | None
+    """Two neighbours of one sign are at most so large together: their products are added in 16 bits."""
+
+
+@dataclass(frozen=True)
+class QuantizedWeight:
+    """W[e, d] ≈ numbers[e, d] · multipliers[e, d // group] · scales[e], numbers from -127 to 127."""
+
+    numbers: Tensor  # [E, D]
+    multipliers: Tensor  # [E, D / group], bytes from 1
+    scales: Tensor  # [E]
+    group: int
+
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        """By name, as they are kept in files."""
+        return {"weight": self.numbers, "multipliers": self.multipliers, "scales": self.scales}
+
+    def dequantized(self) -> Tensor:
+        steps_EG = self.multipliers * self.scales[:, None]
+        return self.numbers * steps_EG.repeat_interleave(self.group, dim=1)[:, : self.numbers.shape[1]]
+
+    def totals(self) -> Tensor:
+        """The sums of the rows of W [E]."""
+        D = self.numbers.shape[1]
+        sums_EG = F.pad(self.numbers, (0, -D % self.group)).unflatten(1, (-1, self.group)).sum(-1, dtype=torch.int32)
+        return (sums_EG * self.multipliers).sum(1) * self.scales
+
+    def check(self, n_out: int, n_in: int) -> None:
+        """ValueError if these are not the numbers of such a layer: kernels read what the sizes promise."""
+        n_groups = -(-n_in // self.group)
+        expected = (((n_out, n_in), torch.int8), ((n_out, n_groups), torch.uint8), ((n_out,), torch.float32))
+        found = tuple((tuple(tensor.shape), tensor.dtype) for tensor in self.tensors.values())
+        if found != expected:
+            raise ValueError(f"quantised numbers are {found}, expected {expected}")
+
+
+def form() -> Form:
+    built = kernels()
+    return Form(USUAL_GROUP, None) if built is None else Form(built.group, built.largest_pair)
+
+
+def quantized(weight_ED: Tensor, wanted: Form | None = None) -> QuantizedWeight:
+    """The nearest numbers of 8 bits, some rows at a time."""
+    wanted = wanted or form()
+    parts = [_quantized(part.detach().float(), wanted) for part in torch.split(weight_ED, ROWS_AT_ONCE)]
+    q, multipliers, scales = (torch.cat(each) for each in zip(*parts, strict=True))
+    return QuantizedWeight(q, multipliers, scales, wanted.group)
+
+
+def _quantized(weight_ED: Tensor, wanted: Form) -> tuple[Tensor, Tensor, Tensor]:
+    E, D = weight_ED.shape
+    groups_EGX = F.pad(weight_ED, (0, -D % wanted.group)).view(E, -1, wanted.group)
+    steps_EG = groups_EGX.abs().amax(-1) / 127
+    if wanted.largest_pair is not None:
+        pairs_EGX2 = groups_EGX.unflatten(-1, (-1, 2))
+        both_signs = pairs_EGX2.clamp(min=0).sum(-1).amax(-1), -pairs_EGX2.clamp(max=0).sum(-1).amin(-1)
+        # each of the two may be rounded up by a half
+        steps_EG = torch.maximum(steps_EG, torch.maximum(*both_signs) / (wanted.largest_pair - 1))
+    scales_E = (steps_EG.amax(-1) / STEPS).clamp(min=SMALLEST)
+    multipliers_EG = (steps_EG / scales_E[:, None]).ceil().clamp(1, STEPS)
+    q_EGX = (groups_EGX / (multipliers_EG * scales_E[:, None]).unsqueeze(-1)).round().clamp(-127, 127)
+    return q_EGX.view(E, -1)[:, :D].to(torch.int8), multipliers_EG.to(torch.uint8), scales_E
