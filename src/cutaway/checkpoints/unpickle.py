@@ -47,7 +47,7 @@ def unpickle(source: Path, out: Path) -> Path:
     folder = files[0].parent
     if not (folder / CONFIG).is_file():
         raise CheckpointError(f"{folder} has no {CONFIG}, which says what model the numbers in {files[0].name} make")
-    with written_aside(out) as aside:
+    with written_aside(out, files[0]) as aside:
         _in_its_own_process(files, places, aside / WEIGHTS)
         for path in (*folder.iterdir(), *folder.glob(f"*/{CONFIG}")):
             name = path.relative_to(folder)

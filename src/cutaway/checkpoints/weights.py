@@ -18,7 +18,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from cutaway.errors import CheckpointError
-from cutaway.files import parse_json, read_json
+from cutaway.files import no_link, parse_json, read_json
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json", "model.pt", "pytorch_model.pt", "model.pth")
@@ -215,7 +215,7 @@ def write_weights(file: Path, tensors: Mapping[str, Outgoing], metadata: Mapping
         place = end
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % 8)
-    with file.open("wb") as stream:
+    with open(file, "wb", opener=no_link) as stream:
         stream.write(struct.pack("<Q", len(text)) + text)
         for name in order:
             made = tensors[name].make().detach().cpu().contiguous()

@@ -73,7 +73,7 @@ def _to_ctranslate2(source: str, out: Path, dtype: str | None, revision: str | N
     if out.resolve() == Path(source).expanduser().resolve():
         raise CheckpointError(f"{out} is the model itself, which would be lost; give another folder to write to")
     model = load(source, device="cpu", revision=revision)
-    with written_aside(out) as aside:
+    with written_aside(out, model.folder) as aside:
         write(model.network, model.usage, aside, stored)
         if model.tokenizer is not None:
             tokenizer = aside / "tokenizer"  # a folder of its own: both have a config or a vocabulary

@@ -290,7 +290,7 @@ def search(
     index: Annotated[
         Literal["exact", "ann"], typer.Option(help="Look at every line, or through an index, for millions.")
     ] = "exact",
-    cache: Annotated[bool, typer.Option(help="Keep the vectors of the lines beside the file.")] = True,
+    cache: Annotated[bool, typer.Option(help="Keep the vectors of the lines in your cache.")] = True,
     top: Annotated[int | None, typer.Option(help="How many lines, best first; 10, or 1 for stdin.", min=1)] = None,
     engine: EngineOption = None,
     precision: PrecisionOption = None,

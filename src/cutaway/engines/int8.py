@@ -68,7 +68,8 @@ class Quantizer:
         if self.stored is not None:
             weight, scales = (self.stored[each] for each in names)
             shape = sum(len(each) for each in weights), weights[0].shape[1]
-            if (weight.shape, weight.dtype, scales.shape) != (shape, torch.int8, shape[:1]):
+            found = weight.shape, weight.dtype, scales.shape, scales.dtype
+            if found != (shape, torch.int8, shape[:1], torch.float32):
                 raise ValueError(f"{names[0]} is not the weight of this layer")
         else:
             weight, scales = quantized(weights[0] if len(weights) == 1 else torch.cat(weights))

@@ -15,7 +15,8 @@ from threading import Lock, Thread
 
 import torch
 
-from cutaway.files import cache_folder, parse_json
+from cutaway.cache import cache_folder
+from cutaway.files import parse_json
 from cutaway.machine import processor
 
 FORMAT = 1

@@ -256,13 +256,15 @@ class Loop:
         return sorted(look["step"] for look in (looks[-count:] if of == "last" else ranked[:count]))
 
     def _steps_that_are_there(self) -> list[int]:
-        """Rank 0 knows. Not all are if more were asked for later, or if somebody took them away."""
+        """Rank 0 knows. Not all are if more were asked for later, or if somebody took some away or damaged them."""
         if not (steps := self._averaged_steps()):
             return []
-        there = self.parallel.told({str(step): float(self.snapshots.path(step).is_file()) for step in steps})
+        there = self.parallel.told({str(step): float(self.snapshots.has(step, self.weights)) for step in steps})
         gone = [step for step in steps if not there[str(step)]]
         if gone:
-            self.watch.warn(f"the weights of step {', '.join(map(str, gone))} were not kept: the average is without")
+            self.watch.warn(
+                f"the weights of step {', '.join(map(str, gone))} are not there, or not whole: the average is without"
+            )
         return [step for step in steps if step not in gone]
 
     # -------------------------------------------------------------------------------------------------- looks

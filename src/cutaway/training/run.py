@@ -124,6 +124,7 @@ def resume(
     folder, watch = RunFolder(Path(out)), watch or Watch()
     if not folder.config.is_file():
         raise CheckpointError(f"{folder.path} holds no run: it has no run.toml; begin one with cutaway train")
+    folder.check_its_own()
     config = read_config(folder.config)
     if device is not None:
         config = replace(config, machine=replace(config.machine, device=device))

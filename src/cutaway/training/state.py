@@ -24,7 +24,7 @@ from torch import Tensor
 
 from cutaway.checkpoints.weights import Weights, outgoing, write_weights
 from cutaway.errors import CheckpointError
-from cutaway.files import read_json, sync
+from cutaway.files import begun, read_json, rights, sync
 
 FOLDER = "training"
 _LATEST, _FACTS, _MANIFEST = "latest", "facts.json", "manifest.json"
@@ -153,10 +153,11 @@ def digest(path: Path) -> str:
 def write_whole(path: Path, text: str) -> None:
     """A small file that is the old one or the new one, never half of it."""
     aside = path.with_name(f".{path.name}.aside")
-    with aside.open("w", encoding="utf-8") as file:
-        file.write(text)
+    with begun(aside) as file:
+        file.write(text.encode("utf-8"))
         file.flush()
         os.fsync(file.fileno())
+    aside.chmod(rights(path))
     aside.replace(path)
     sync(path.parent)
 
@@ -174,6 +175,7 @@ class Snapshots:
         aside = self.folder / f"{_WRITING}{step:08}"
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
+            aside.unlink(missing_ok=True)
             write_weights(aside, {name: outgoing(weight) for name, weight in weights.items()})
             sync(aside)
             aside.replace(self.path(step))
@@ -185,6 +187,14 @@ class Snapshots:
                 f"can't keep the weights of step {step} in {self.folder}: {error.strerror or error}; make room, and go "
                 f"on with `cutaway resume`"
             ) from None
+
+    def has(self, step: int, like: Tensors) -> bool:
+        """Whether the weights of this step are there, whole, and of this model."""
+        try:
+            found = Weights([self.path(step)])
+        except CheckpointError:
+            return False
+        return {name: entry.shape for name, entry in found.items()} == {name: tuple(like[name].shape) for name in like}
 
     def mean(self, steps: list[int]) -> dict[str, Tensor]:
         """The average of the weights at these steps, added in float64 in the order of the steps."""
