@@ -44,20 +44,27 @@ def written_aside(folder: Path, like: Path | None = None) -> Iterator[Path]:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise CheckpointError(f"can't write {str(folder)[:200]!r}: {reason}") from None
-    made = aside.stat().st_ino
+    made, old = aside.stat().st_ino, aside.with_name(f"{aside.name}.old")
     try:
         yield aside
         _close(aside, _closed(folder) | _closed(like))
         for path in (*aside.rglob("*"), aside):  # on disk, not in a cache, before it counts
             sync(path)
-        _put(aside, folder)
+        if not folder.exists():
+            aside.rename(folder)
+        elif not _exchange(aside, folder):
+            folder.rename(old)
+            aside.rename(folder)
         sync(folder.parent)
     except OSError as error:
         raise CheckpointError(f"can't write {folder}: {error.strerror or error}") from None
-    finally:
-        if aside.exists() and aside.stat().st_ino != made:  # what stood there before
-            _bring_along(aside, folder)
-        shutil.rmtree(aside, ignore_errors=True)
+    finally:  # however it ended, by Ctrl-C too: there is a model, and what else was in its folder stays there
+        if old.exists() and not folder.exists():
+            old.rename(folder)
+        for left in (aside, old):
+            if left.exists() and left.stat().st_ino != made:
+                _bring_along(left, folder)
+            shutil.rmtree(left, ignore_errors=True)
 
 
 def _is_model(folder: Path) -> bool:
@@ -87,19 +94,6 @@ def _close(folder: Path, closed: int) -> None:
     for path in folder.rglob("*"):
         path.chmod(stat.S_IMODE(path.stat().st_mode) & ~closed)
     folder.chmod(0o777 & ~umask() & ~closed)  # mkdtemp makes folders that only their owner may read
-
-
-def _put(aside: Path, folder: Path) -> None:
-    """`aside` becomes `folder`, and what stood there `aside`: at no moment is there neither."""
-    if not folder.exists():
-        aside.rename(folder)
-    elif not _exchange(aside, folder):
-        old = aside.with_name(f"{aside.name}.old")
-        try:
-            folder.rename(old)
-            aside.rename(folder)
-        finally:
-            old.rename(aside if folder.exists() else folder)
 
 
 def _exchange(a: Path, b: Path) -> bool:

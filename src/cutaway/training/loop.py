@@ -263,7 +263,7 @@ class Loop:
         gone = [step for step in steps if not there[str(step)]]
         if gone:
             self.watch.warn(
-                f"the weights of step {', '.join(map(str, gone))} are not there, or not whole: the average is without"
+                f"the weights of step {', '.join(map(str, gone))} are gone or damaged: the average is without"
             )
         return [step for step in steps if step not in gone]
 
