@@ -213,6 +213,8 @@ class Snapshots:
 
     def forget_all_but(self, steps: set[int]) -> None:
         wanted = {self.path(step).name for step in steps}
+        if self.folder.is_symlink():
+            raise CheckpointError(f"{self.folder} is a link, and what it leads to is not of this run; remove it")
         for path in self.folder.glob("*"):
             if path.name not in wanted:
                 path.unlink(missing_ok=True)

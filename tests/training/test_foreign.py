@@ -1,0 +1,124 @@
+"""Run folders that came from elsewhere: nothing in them leads a run to write, or to delete, in other places."""
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from cutaway.errors import CheckpointError
+from cutaway.training import state
+from cutaway.training.folder import RunFolder
+from cutaway.training.run import resume, train
+from tests import commands
+from tests.training import toy
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> toy.Corpus:
+    return toy.corpus(tmp_path_factory.mktemp("corpus"), 60)
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory: pytest.TempPathFactory, data: toy.Corpus) -> Path:
+    out = tmp_path_factory.mktemp("run") / "out"
+    train(toy.config(data, "validation.every=1"), out, stop=lambda: "SIGINT")
+    return out
+
+
+@pytest.fixture
+def run(tmp_path: Path, stopped: Path) -> Path:
+    return Path(shutil.copytree(stopped, tmp_path / "out"))
+
+
+@pytest.fixture
+def precious(tmp_path: Path) -> Path:
+    """A folder of this user's, elsewhere."""
+    folder = tmp_path / "precious"
+    (folder / "deeper").mkdir(parents=True)
+    for name in ("file", "step-00000099.safetensors", "deeper/file"):
+        (folder / name).write_text("mine")
+    return folder
+
+
+def contents(folder: Path) -> dict[str, str]:
+    return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
+
+
+LINKS: dict[str, Callable[[Path], Path]] = {
+    "training/.claim": lambda precious: precious / "file",
+    "training/snapshots": lambda precious: precious,
+    "training/tensorboard": lambda precious: precious,
+    "training/.latest.aside": lambda precious: precious / "file",
+    "training/.tuned.aside": lambda precious: precious / "file",
+    "training/snapshots/.writing-00000002": lambda precious: precious / "file",
+    "training/.writing-x": lambda precious: precious,
+    "training": lambda precious: precious,
+    ".model.safetensors.aside": lambda precious: precious / "file",
+    ".run.toml.aside": lambda precious: precious / "file",
+    ".metrics.jsonl.aside": lambda precious: precious / "file",
+    "config.json": lambda precious: precious / "file",
+    "metrics.jsonl": lambda precious: precious / "file",
+    "README.md": lambda precious: precious / "file",
+    "curves.png": lambda precious: precious / "file",
+}
+
+
+@pytest.mark.parametrize("how", ["resume", "train --force"])
+@pytest.mark.parametrize("name", LINKS)
+def test_links_out_of_a_run_are_refused(run: Path, precious: Path, data: toy.Corpus, name: str, how: str) -> None:
+    link, before = run / name, contents(precious)
+    if link.is_dir():
+        shutil.rmtree(link)
+    link.unlink(missing_ok=True)
+    link.symlink_to(LINKS[name](precious))
+    with pytest.raises(CheckpointError) as refused:
+        if how == "resume":
+            resume(run)
+        else:
+            train(toy.config(data), run, force=True)
+    assert str(refused.value) == (
+        f"{link} is a link, which a run never writes there and would follow to another place; remove it, or put a copy "
+        f"of what it leads to there"
+    )
+    assert contents(precious) == before
+
+
+def test_the_run_itself_may_be_a_link(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(run)
+    (run / "my notes").symlink_to(tmp_path)
+    assert resume(tmp_path / "link").reason == "done"
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="Windows has no such pipes")
+def test_a_pipe_in_a_run_does_not_hold_it_for_ever(run: Path, tmp_path: Path) -> None:
+    (run / "training" / ".claim").unlink()
+    os.mkfifo(run / "training" / ".claim")
+    done = commands.run(["resume", str(run)], tmp_path / "log")
+    assert "training/.claim is no file, which a run never writes there" in commands.one_sentence(done)
+
+
+@pytest.mark.parametrize("name", [".claim", "metrics.jsonl", ".latest.aside", ".model.safetensors.aside"])
+def test_a_link_that_comes_after_the_look_is_not_followed(
+    run: Path, precious: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Somebody puts it there while the run is prepared; it is noticed when the file is opened."""
+    monkeypatch.setattr(RunFolder, "check_its_own", lambda _: None)
+    place = run / name if name in ("metrics.jsonl", ".model.safetensors.aside") else run / "training" / name
+    place.unlink(missing_ok=True)
+    place.symlink_to(precious / "file")
+    try:
+        resume(run)
+    except CheckpointError as error:
+        assert "Too many levels of symbolic links" in str(error)  # noqa: PT017  # most names are simply taken over
+    assert contents(precious)["file"] == "mine"
+
+
+def test_nothing_is_removed_through_a_link(tmp_path: Path, precious: Path) -> None:
+    before = contents(precious)
+    (tmp_path / "training").mkdir()
+    (tmp_path / "training" / "snapshots").symlink_to(precious)
+    with pytest.raises(CheckpointError, match="snapshots is a link"):
+        state.Snapshots(tmp_path / "training").forget_all_but({1})
+    assert contents(precious) == before
