@@ -3,6 +3,7 @@
 import os
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -73,11 +74,9 @@ def test_links_out_of_a_run_are_refused(run: Path, precious: Path, data: toy.Cor
         shutil.rmtree(link)
     link.unlink(missing_ok=True)
     link.symlink_to(LINKS[name](precious))
+    go_on = partial(resume, run) if how == "resume" else partial(train, toy.config(data), run, force=True)
     with pytest.raises(CheckpointError) as refused:
-        if how == "resume":
-            resume(run)
-        else:
-            train(toy.config(data), run, force=True)
+        go_on()
     assert str(refused.value) == (
         f"{link} is a link, which a run never writes there and would follow to another place; remove it, or put a copy "
         f"of what it leads to there"

@@ -330,7 +330,9 @@ def test_weights_that_can_not_be_kept_and_weights_that_are_gone(tmp_path: Path, 
     cutaway.load(stopped)
 
 
-@pytest.mark.parametrize("damage", [lambda data: data[:-100], lambda _: b"", lambda data: data.replace(b"norm", b"mron")])
+@pytest.mark.parametrize(
+    "damage", [lambda data: data[:-100], lambda _: b"", lambda data: data.replace(b"norm", b"mron")]
+)
 def test_weights_for_the_average_that_are_damaged(
     tmp_path: Path, data: toy.Corpus, damage: Callable[[bytes], bytes]
 ) -> None:
