@@ -120,7 +120,9 @@ def _keep(name: str, numbers: Numbers) -> None:
     with suppress(OSError):
         path = _path()
         contents = {"machine": facts(), "measured": {**_read(), name: numbers}}
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=".", suffix=".json", delete=False) as file:
+        with tempfile.NamedTemporaryFile(
+            "w", dir=path.parent, prefix=".", suffix=".json", delete=False, encoding="utf-8"
+        ) as file:
             json.dump(contents, file, indent=2)
         os.replace(file.name, path)
 

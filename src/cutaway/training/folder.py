@@ -128,7 +128,7 @@ class RunFolder:
             yield
             return
         try:
-            file = open(self.training / CLAIM, "a", opener=no_link)  # noqa: SIM115  # closed below
+            file = open(self.training / CLAIM, "ab", opener=no_link)  # noqa: SIM115  # closed below
         except OSError as error:
             raise CheckpointError(
                 f"can't write into {self.training}: {error.strerror or error}; make room, or the folder writable, and "
