@@ -5,6 +5,7 @@ import io
 import json
 import logging
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,6 +29,18 @@ class Terminal(io.StringIO):
 
     def isatty(self) -> bool:
         return True
+
+
+@pytest.fixture(autouse=True)
+def _log_as_before() -> Iterator[None]:
+    """Commands on a terminal make the log say more."""
+    log, last = logging.getLogger("cutaway"), logging.lastResort
+    level, handlers = log.level, [*log.handlers]
+    yield
+    log.setLevel(level)
+    log.handlers[:] = handlers
+    if last is not None:
+        last.setFormatter(None)
 
 
 def shown_on(monkeypatch: pytest.MonkeyPatch) -> Terminal:

@@ -29,6 +29,7 @@ DTYPES = {
 }  # fmt: skip
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
 _LARGEST_HEADER = 100_000_000
+_MOST_TENSORS = 20_000
 
 
 @dataclass(frozen=True)
@@ -156,6 +157,8 @@ def _entries(file: Path, header: Any, first: int, n_data: int) -> dict[str, Entr
     if not isinstance(header, dict):
         raise ValueError("its header is not an object")
     header.pop("__metadata__", None)
+    if len(header) > _MOST_TENSORS:
+        raise ValueError(f"its header has {len(header):,} tensors; cutaway reads up to {_MOST_TENSORS:,}")
     found: dict[str, Entry] = {}
     places: list[tuple[int, int, str]] = []
     for name, tensor in header.items():
