@@ -1,14 +1,18 @@
 """Run folders that came from elsewhere: nothing in them leads a run to write, or to delete, in other places."""
 
+import json
 import os
 import shutil
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 
-from cutaway.errors import CheckpointError
+from cutaway.errors import CheckpointError, ConfigError
 from cutaway.training import state
 from cutaway.training.folder import RunFolder
 from cutaway.training.run import resume, train
@@ -121,3 +125,94 @@ def test_nothing_is_removed_through_a_link(tmp_path: Path, precious: Path) -> No
     with pytest.raises(CheckpointError, match="snapshots is a link"):
         state.Snapshots(tmp_path / "training").forget_all_but({1})
     assert contents(precious) == before
+
+
+# What its files say
+
+
+def changed(run: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """The newest state says something else of its run, and its manifest agrees."""
+    folder = toy.newest(run)
+    facts = json.loads((folder / "facts.json").read_text())
+    change(facts)
+    (folder / "facts.json").write_text(json.dumps(facts))
+    sealed(folder)
+
+
+def sealed(folder: Path) -> None:
+    files = [path for path in sorted(folder.iterdir()) if path.name != "manifest.json"]
+    listed = {path.name: {"size": path.stat().st_size, "sha256": state.digest(path)} for path in files}
+    (folder / "manifest.json").write_text(json.dumps(listed))
+
+
+FACTS: list[Callable[[dict[str, Any]], object]] = [
+    lambda facts: facts.pop("config"),
+    lambda facts: facts.update(config=[]),
+    lambda facts: facts["config"].pop("optimizer"),
+    lambda facts: facts.update(data=5),
+    lambda facts: facts.update(epoch="x"),
+    lambda facts: facts.update(place=1.5),
+    lambda facts: facts.update(step=-3),
+    lambda facts: facts.update(tokens=10**400),
+    lambda facts: facts.update(seconds=None),
+    lambda facts: facts.update(recent=["x"]),
+    lambda facts: facts.update(looks=[1]),
+    lambda facts: facts["looks"][0].update(scores={"loss": "x"}),
+    lambda facts: facts["looks"][0]["scores"].pop("loss"),
+    lambda facts: facts.update(best=77),
+]
+
+
+@pytest.mark.parametrize("number", range(len(FACTS)))
+def test_facts_that_can_not_be(run: Path, number: int) -> None:
+    changed(run, FACTS[number])
+    with pytest.raises((CheckpointError, ConfigError), match="does not say where a run stands|has changed since"):
+        resume(run)
+
+
+def test_a_state_without_its_step_is_a_damaged_one(run: Path) -> None:
+    changed(run, lambda facts: facts.pop("step"))
+    with pytest.raises(CheckpointError, match="no state in .* is whole"):
+        resume(run)
+
+
+@pytest.mark.parametrize(
+    ("file", "tensors", "said"),
+    [
+        ("weights", {"x": torch.ones(1)}, "is not one of the model that .* describes; start the run anew"),
+        ("weights", None, "is not one of the model that"),
+        ("optimizer", None, "is not one of the model that"),
+        ("optimizer", {"x/exp_avg": torch.ones(1)}, "which is no weight of this model"),
+        ("optimizer", {"shape": torch.ones(3)}, "in another shape than the weight's"),
+    ],
+)
+def test_tensors_of_another_model(run: Path, file: str, tensors: dict[str, torch.Tensor] | None, said: str) -> None:
+    path = toy.newest(run) / f"{file}.safetensors"
+    if tensors is None:
+        path.unlink()
+    elif "shape" in tensors:
+        save_file({name: torch.ones(3) for name in load_file(path)}, path)
+    else:
+        save_file(tensors, path)
+    sealed(path.parent)
+    with pytest.raises(CheckpointError, match=said):
+        resume(run)
+
+
+def test_metrics_of_somebody_else_are_forgotten(run: Path) -> None:
+    path = run / "metrics.jsonl"
+    lines = [
+        "garbage", "[]", "5", "[" * 100_000, '{"step": 1e999}', '{"step": 1, "valid": 5}', '{"step": 1, "valid": {}}',
+        '{"step": 1, "loss": 1.0}', '{"step": 1, "loss": "x", "nll": "y"}', '{"step": 1, "valid": {"loss": "x"}}',
+    ]  # fmt: skip
+    own = path.read_text()
+    path.write_bytes(own.encode() + "\n".join(lines).encode() + b"\n\xff\xfe\n")
+    assert resume(run).reason == "done"
+    assert path.read_text().startswith(own)
+    assert not [line for line in lines if f"\n{line}\n" in path.read_text()]
+
+
+def test_a_run_that_is_nested_without_end(run: Path) -> None:
+    (run / "run.toml").write_text("a = " + "[" * 100_000)
+    with pytest.raises(ConfigError, match="run.toml is nested too deeply for a run"):
+        resume(run)

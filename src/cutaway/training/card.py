@@ -138,9 +138,8 @@ def draw_curves(lines: list[dict[str, Any]], out: Path, unit: str = "token") -> 
     left.legend()
     for name in looks[0]["valid"]:
         if name != "loss":
-            right.plot(
-                [line["step"] for line in looks], [line["valid"][name] for line in looks], marker=".", label=name
-            )
+            seen = [line for line in looks if name in line["valid"]]
+            right.plot([line["step"] for line in seen], [line["valid"][name] for line in seen], marker=".", label=name)
     right.set(xlabel="step", title="scores on the validation examples")
     right.legend()
     with begun(aside := out.with_name(f".{out.name}.aside")) as file:

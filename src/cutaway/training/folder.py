@@ -9,6 +9,7 @@ my-model/
 """
 
 import json
+import math
 import os
 import shutil
 import stat
@@ -24,7 +25,7 @@ from torch import Tensor
 from cutaway.checkpoints import native
 from cutaway.checkpoints.weights import WEIGHTS, outgoing, write_weights
 from cutaway.errors import CheckpointError
-from cutaway.files import OURS, no_link, rights, sync
+from cutaway.files import OURS, no_link, parse_json, rights, sync
 from cutaway.model import Model
 from cutaway.models.network import Network
 from cutaway.models.usage import Usage
@@ -243,8 +244,18 @@ class RunFolder:
 
 
 def _step_of(line: str) -> int:
-    """Of a line of metrics.jsonl; -1 if a power cut has left something else there."""
+    """Of a line of metrics.jsonl; -1 if it is none that a run writes: a power cut, or somebody, has left it there."""
     try:
-        return int(json.loads(line)["step"])
-    except (ValueError, KeyError, TypeError):
+        found = parse_json(line.encode("utf-8"))
+        step, valid = found.pop("step"), found.pop("valid", {"loss": 0.0})
+    except (ValueError, KeyError, TypeError, AttributeError):
         return -1
+    is_whole = "loss" in valid and ("nll" in found) == ("loss" in found) if isinstance(valid, dict) else False
+    numbers = [*found.values(), *valid.values()] if is_whole else [None]
+    return step if type(step) is int and is_numbers(numbers) else -1
+
+
+def is_numbers(values: Any) -> bool:
+    return isinstance(values, list) and all(
+        isinstance(value, int | float) and abs(value) < 2**63 and math.isfinite(value) for value in values
+    )

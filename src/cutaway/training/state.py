@@ -104,7 +104,9 @@ def _read(folder: Path) -> State:
         weights = Weights([path])
         tensors[path.name.removesuffix(".safetensors")] = {name: weights.tensor(name).clone() for name in weights}
     facts = read_json(folder / _FACTS)
-    return State(int(facts["step"]), facts, tensors)
+    if type(step := facts.get("step")) is not int:
+        raise CheckpointError(f"{folder / _FACTS} does not say after which step it was written")
+    return State(step, facts, tensors)
 
 
 def facts(folder: Path) -> tuple[str, dict[str, Any]] | None:
