@@ -216,3 +216,11 @@ def test_a_run_that_is_nested_without_end(run: Path) -> None:
     (run / "run.toml").write_text("a = " + "[" * 100_000)
     with pytest.raises(ConfigError, match="run.toml is nested too deeply for a run"):
         resume(run)
+
+
+def test_what_else_lies_in_a_run_is_left_there(run: Path) -> None:
+    """A folder among the weights, and a name of the newest state that would fill all memory."""
+    (run / "training" / "snapshots" / "somebody").mkdir(parents=True)
+    os.truncate(run / "training" / "latest", 2**40)
+    assert resume(run).reason == "done"
+    assert (run / "training" / "snapshots" / "somebody").is_dir()

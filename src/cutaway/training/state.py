@@ -138,7 +138,8 @@ def _in_turn(folder: Path) -> tuple[list[str], str]:
     """The states in the order in which they are tried: the one that `latest` names, then newest first."""
     names, latest = _names(folder), ""
     if (folder / _LATEST).is_file():
-        latest = (folder / _LATEST).read_text(encoding="utf-8", errors="replace").strip()
+        with (folder / _LATEST).open("rb") as file:
+            latest = file.read(100).decode("utf-8", errors="replace").strip()
         names.sort(key=lambda name: name != latest)
     return names, latest
 
@@ -218,5 +219,5 @@ class Snapshots:
         if self.folder.is_symlink():
             raise CheckpointError(f"{self.folder} is a link, and what it leads to is not of this run; remove it")
         for path in self.folder.glob("*"):
-            if path.name not in wanted:
+            if path.name not in wanted and not path.is_dir():
                 path.unlink(missing_ok=True)
