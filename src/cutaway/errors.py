@@ -4,14 +4,18 @@ The message names the thing, the value, the rule and the way out; the command li
 """
 
 import difflib
+import re
 from collections.abc import Iterable, Sequence
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e]")
 
 
 class CutawayError(Exception):
-    """A mistake the user can mend; its text is the whole explanation, on one line, whatever it quotes."""
+    """A mistake the user can mend; its text is the whole explanation, on one line, whatever it quotes: names and values
+    of files are shown, line breaks and escape sequences too, and never done."""
 
     def __str__(self) -> str:
-        text = Exception.__str__(self).replace("\n", "\\n").replace("\r", "\\r")
+        text = _CONTROL.sub(lambda found: ascii(found[0])[1:-1], Exception.__str__(self))
         return text if len(text) <= 1500 else f"{text[:1500]} …"
 
 

@@ -1,18 +1,17 @@
 """Files that appear whole or not at all, and JSON read with care."""
 
-import errno
+import ctypes
 import json
 import os
 import re
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any
-
-from platformdirs import user_cache_dir
+from typing import Any, BinaryIO
 
 from cutaway.errors import CheckpointError
 
@@ -26,24 +25,13 @@ OURS = (
 """What saving a model may write, and so may replace; all else in its folder is somebody's own and stays."""
 
 
-def cache_folder(name: str) -> Path:
-    """A folder for what cutaway can make again, made if need be: in $CUTAWAY_CACHE, or in the cache that this system
-    has for its user (~/.cache/cutaway or in $XDG_CACHE_HOME; ~/Library/Caches/cutaway). OSError: there can be none."""
-    base = os.environ.get("CUTAWAY_CACHE") or user_cache_dir("cutaway", appauthor=False)
-    try:
-        folder = Path(base).expanduser() / name
-    except RuntimeError:  # no home
-        raise FileNotFoundError(errno.ENOENT, "there is no home folder to keep it in", base) from None
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    return folder
-
-
 @contextmanager
-def written_aside(folder: Path) -> Iterator[Path]:
+def written_aside(folder: Path, like: Path | None = None) -> Iterator[Path]:
     """A new folder to write into, beside `folder`; it takes the name `folder` when the block ends well.
 
     A model that stood there before is replaced then, and the files that are no part of a model stay. A folder that is
-    not a model (or empty) is never touched.
+    not a model (or empty) is never touched. What is written is no more open to others than what it replaces, and than
+    `like`, what it was made from.
     """
     try:
         folder = folder.resolve() if folder.is_symlink() else folder.absolute()
@@ -56,15 +44,27 @@ def written_aside(folder: Path) -> Iterator[Path]:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise CheckpointError(f"can't write {str(folder)[:200]!r}: {reason}") from None
+    made, old = aside.stat().st_ino, aside.with_name(f"{aside.name}.old")
     try:
-        try:
-            yield aside
-            aside.chmod(0o777 & ~_umask())  # mkdtemp makes folders that only their owner may read
-            _swap(folder, aside)
-        except OSError as error:
-            raise CheckpointError(f"can't write {folder}: {error.strerror or error}") from None
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
+        yield aside
+        _close(aside, _closed(folder) | _closed(like))
+        for path in (*aside.rglob("*"), aside):  # on disk, not in a cache, before it counts
+            sync(path)
+        if not folder.exists():
+            aside.rename(folder)
+        elif not _exchange(aside, folder):
+            folder.rename(old)
+            aside.rename(folder)
+        sync(folder.parent)
+    except OSError as error:
+        raise CheckpointError(f"can't write {folder}: {error.strerror or error}") from None
+    finally:  # however it ended, by Ctrl-C too: there is a model, and what else was in its folder stays there
+        if old.exists() and not folder.exists():
+            old.rename(folder)
+        for left in (aside, old):
+            if left.exists() and left.stat().st_ino != made:
+                _bring_along(left, folder)
+            shutil.rmtree(left, ignore_errors=True)
 
 
 def _is_model(folder: Path) -> bool:
@@ -75,33 +75,75 @@ def _is_model(folder: Path) -> bool:
     return not names or ("config.json" in names and any(fnmatch(name, "model*.safetensors*") for name in names))
 
 
-def _swap(folder: Path, aside: Path) -> None:
-    """`aside` becomes `folder`. What it replaces is given up only when the new files are on disk, not in a cache."""
-    if not folder.exists():
-        aside.rename(folder)
-        return
-    for path in (*aside.rglob("*"), aside):
-        sync(path)
-    old = aside.with_name(aside.name + ".old")
-    folder.rename(old)
-    aside.rename(folder)
+def _closed(folder: Path | None) -> int:
+    """The rights that others do not have on a model: its folder may shut them out, or its weights."""
+    closed = 0
+    if folder is not None and folder.exists():
+        is_folder = folder.is_dir()
+        weights = [path for path in folder.glob("model*.safetensors") if path.exists()] if is_folder else [folder]
+        for others, read in ((stat.S_IRWXG, stat.S_IRGRP), (stat.S_IRWXO, stat.S_IROTH)):
+            enter = read >> 2  # the right to enter a folder
+            if (is_folder and not folder.stat().st_mode & enter) or any(
+                not path.stat().st_mode & read for path in weights
+            ):
+                closed |= others
+    return closed
+
+
+def _close(folder: Path, closed: int) -> None:
+    for path in folder.rglob("*"):
+        path.chmod(stat.S_IMODE(path.stat().st_mode) & ~closed)
+    folder.chmod(0o777 & ~umask() & ~closed)  # mkdtemp makes folders that only their owner may read
+
+
+def _exchange(a: Path, b: Path) -> bool:
+    """Two names change places in one step; False where the system or the disk does not know how."""
+    libc: Any = ctypes.CDLL(None) if os.name == "posix" else None
+    first, second = os.fsencode(a), os.fsencode(b)
+    if hasattr(libc, "renameat2"):
+        return bool(libc.renameat2(_HERE, first, _HERE, second, _EXCHANGE) == 0)
+    return hasattr(libc, "renamex_np") and bool(libc.renamex_np(first, second, _EXCHANGE) == 0)  # macOS
+
+
+_HERE, _EXCHANGE = -100, 2  # AT_FDCWD; RENAME_EXCHANGE, and RENAME_SWAP of macOS
+
+
+def _bring_along(old: Path, folder: Path) -> None:
+    """What is no part of a model stays where it was."""
     for path in old.iterdir():
-        if not any(fnmatch(path.name, pattern) for pattern in OURS) and not (folder / path.name).exists():
+        if not any(fnmatch(path.name, pattern) for pattern in OURS) and not os.path.lexists(folder / path.name):
             path.rename(folder / path.name)
-    sync(folder.parent)
-    shutil.rmtree(old)
 
 
-def _umask() -> int:
+def umask() -> int:
     """The bits that new files of this process do not get; asking means setting, so it is set back at once."""
     mask = os.umask(0o022)
     os.umask(mask)
     return mask
 
 
+def rights(path: Path) -> int:
+    """Who may read and write a file that takes this path: whoever might before, or as the process makes new ones."""
+    return stat.S_IMODE(path.lstat().st_mode) if path.is_file() and not path.is_symlink() else 0o666 & ~umask()
+
+
+def no_link(name: str, flags: int) -> int:
+    """For open(opener=...): a link of this name is an error, so that nobody leads us to write elsewhere."""
+    return os.open(name, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
+
+
+def begun(path: Path) -> BinaryIO:
+    """A new file of this name, to be renamed when it is whole. What a killed process left there goes, and so does a
+    link: what it leads to stays."""
+    path.unlink(missing_ok=True)
+    return path.open("xb")
+
+
 def sync(path: Path) -> None:
     """On disk, not only in the system's cache."""
-    handle = os.open(path, os.O_RDONLY)
+    if os.name == "nt" and path.is_dir():  # Windows has no such thing for folders
+        return
+    handle = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:

@@ -129,7 +129,7 @@ class Model:
         folder = Path(folder).expanduser()
         if format not in ("cutaway", "huggingface"):
             raise CheckpointError(unknown("format", format, ("cutaway", "huggingface")))
-        with written_aside(folder) as aside:
+        with written_aside(folder, self.folder) as aside:
             if format == "cutaway":
                 native.write(self.network, aside, self.usage, None if self.origin is None else self.origin.files)
             else:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cutaway.files import cache_folder
+from cutaway.cache import cache_folder
 
 WITHOUT_NUMPY = """
 import sys

@@ -310,6 +310,24 @@ def test_the_process_is_bounded_and_knows_nothing_of_ours(tmp_path: Path, monkey
     assert 0 < limits["AS"] < 2**40
 
 
+NO_PROC = """
+from pathlib import Path
+def read_text(path, *given, real=Path.read_text, **options):
+    if str(path).startswith("/proc"):
+        raise FileNotFoundError
+    return real(path, *given, **options)
+Path.read_text = read_text
+"""
+
+
+def test_without_proc_memory_is_bounded_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How much the process has already is not known there, so the bound is wider."""
+    monkeypatch.setattr(ours, "_PROGRAM", NO_PROC + PROBE)
+    with pytest.raises(CheckpointError) as caught:
+        unpickle(folder_with(tmp_path, lambda path: torch.save({"w": torch.ones(2)}, path)), tmp_path / "out")
+    assert json.loads(str(caught.value))["limits"]["AS"] == 2**33 + 2 * 1000 + 2**29
+
+
 @pytest.mark.parametrize(
     ("program", "message"),
     [

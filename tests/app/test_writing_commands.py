@@ -15,7 +15,7 @@ from typing import IO, Any
 import pytest
 
 from cutaway.cli.main import main
-from cutaway.cli.writing import harmless
+from cutaway.cli.terminal import harmless
 from cutaway.model import Model
 from cutaway.models.usage import Usage
 from tests.tasks import small

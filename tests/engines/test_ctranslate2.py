@@ -564,7 +564,7 @@ def test_a_model_is_converted_once(cache: Path, monkeypatch: pytest.MonkeyPatch)
     expected = text_of(kept(network))
     [folder] = cache.iterdir()
     written = {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
-    assert {"model.bin", "config.json", "shared_vocabulary.json"} == set(written)
+    assert {"model.bin", "config.json", "shared_vocabulary.json", "manifest.json"} == set(written)
     with monkeypatch.context() as nothing:
         nothing.setattr(ctranslate2_files, "write", lambda *_: pytest.fail("converted again"))
         assert text_of(kept(network)) == expected
@@ -604,18 +604,21 @@ def test_several_at_once_make_one_folder(cache: Path) -> None:
     assert len(list(cache.iterdir())) == 1
 
 
-@pytest.mark.parametrize("damage", ["cut", "empty", "gone"])
+@pytest.mark.parametrize("damage", ["cut", "empty", "gone", "changed"])
 def test_a_damaged_cache_is_made_again(cache: Path, damage: str) -> None:
     network = noisy(cutaway.build(shrunk("transformer-tiny")).eval())
     expected = text_of(kept(network))
     [folder] = cache.iterdir()
     weights = folder / "model.bin"
+    whole = weights.read_bytes()
     if damage == "gone":
         weights.unlink()
+    elif damage == "changed":  # CTranslate2 would load it
+        weights.write_bytes(whole[:-2000] + bytes(1000) + whole[-1000:])
     else:
         weights.write_bytes(weights.read_bytes()[: 1000 if damage == "cut" else 0])
     assert text_of(kept(network)) == expected
-    assert weights.stat().st_size > 1000
+    assert weights.read_bytes() == whole
 
 
 def test_no_cache_can_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

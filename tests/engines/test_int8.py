@@ -3,6 +3,7 @@
 import errno
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from torch.nn import functional as F
 
 import cutaway
 from cutaway import kernels
+from cutaway.cache import cache_folder
 from cutaway.decoding.generation import Generation, Prompt
 from cutaway.decoding.search import write
 from cutaway.engines import choose, int8, int8_files, int8_layers, steps
@@ -212,6 +214,11 @@ def read(folder: Path) -> torch.Tensor:
     return load(folder).engine("native", "int8").read(torch.tensor([[1, 2, 3]]))
 
 
+def place(folder: Path) -> Path:
+    entry = int8_files.entry(folder, int8.largest_four())
+    return cache_folder(entry.kind) / entry.name
+
+
 def test_int8_weights_are_kept_and_found_again(saved: Model, kept: Path, monkeypatch) -> None:
     first = read(saved.folder)
     assert len(list(kept.iterdir())) == 1
@@ -235,7 +242,7 @@ def test_kept_weights_of_another_model_are_not_used(saved: Model, kept: Path, tm
     read(saved.folder)
     other = noisy(shrunk("gpt2"), seed=7)
     folder = Model(other, None).save(tmp_path / "other")
-    shutil.copy(int8_files.place(saved.folder), int8_files.place(folder))
+    shutil.copytree(place(saved.folder), place(folder))
     assert torch.equal(read(folder), in_int8(other)(torch.tensor([[1, 2, 3]])))
     assert len(list(kept.iterdir())) == 2
 
@@ -248,31 +255,56 @@ def test_a_model_saved_again_replaces_what_was_kept(saved: Model, kept: Path) ->
     assert len(list(kept.iterdir())) == 1
 
 
-def test_a_damaged_file_is_made_again(saved: Model, kept: Path) -> None:
+def test_a_model_of_the_same_size_and_time_is_not_taken_for_the_one_before(saved: Model, kept: Path) -> None:
+    """Whoever unpacks an archive over a model sets both; the time of the last change (ctime) nobody can set."""
+    read(saved.folder)
+    weights = saved.folder / "model.safetensors"
+    before = weights.stat()
+    other = noisy(shrunk("gpt2"), seed=7)
+    shutil.copyfile(Model(other, None).save(kept.parent / "other") / weights.name, weights)
+    os.utime(weights, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert weights.stat().st_size == before.st_size
+    assert torch.equal(read(saved.folder), in_int8(other)(torch.tensor([[1, 2, 3]])))
+
+
+@pytest.mark.parametrize("damage", [lambda data: data[:100], lambda data: data[:-9] + bytes(9)], ids=["cut", "changed"])
+def test_a_damaged_file_is_made_again(saved: Model, kept: Path, damage: Callable[[bytes], bytes]) -> None:
     expected = read(saved.folder)
-    (path,) = kept.iterdir()
-    path.write_bytes(path.read_bytes()[:100])
+    (path,) = kept.glob("*/*.safetensors")
+    whole = path.read_bytes()
+    path.write_bytes(damage(whole))
     assert torch.equal(read(saved.folder), expected)
-    assert path.stat().st_size > 100
+    assert path.read_bytes() == whole
+
+
+def test_scales_of_another_dtype_are_not_believed(saved: Model) -> None:
+    """A kernel takes their address, and reads four bytes for each."""
+    quantizer = Quantizer()
+    in_int8(saved.network, quantizer)
+    halves = {name: value.half() if value.is_floating_point() else value for name, value in quantizer.made.items()}
+    with pytest.raises(ValueError, match="is not the weight of this layer"):
+        in_int8(saved.network, Quantizer(halves))
 
 
 def test_the_cache_is_bounded(saved: Model, kept: Path, tmp_path, monkeypatch) -> None:
     read(saved.folder)
-    (first,) = kept.iterdir()
-    monkeypatch.setattr(int8_files, "LARGEST", 2 * first.stat().st_size)
+    first = place(saved.folder)
+    n_bytes = sum(path.stat().st_size for path in first.iterdir())
+    monkeypatch.setattr(int8_files, "LARGEST", int(2.5 * n_bytes))
     folders = [Model(noisy(shrunk("gpt2"), seed=i), None).save(tmp_path / f"model {i}") for i in (1, 2)]
     read(folders[0])
+    (kept / "of-an-earlier-version.safetensors").write_bytes(bytes(n_bytes))
+    os.utime(kept / "of-an-earlier-version.safetensors", (0, 0))
     read(saved.folder)  # used last, so it stays
-    abandoned = kept / ".killed.safetensors.x"
+    abandoned = kept / ".writing-x"
     abandoned.mkdir()
     os.utime(abandoned, (0, 0))
     read(folders[1])
-    assert set(kept.iterdir()) == {first, int8_files.place(folders[1])}
-    monkeypatch.setattr(int8_files, "LARGEST", first.stat().st_size // 2)
+    assert set(kept.iterdir()) == {first, place(folders[1])}
+    monkeypatch.setattr(int8_files, "LARGEST", n_bytes // 2)
     Model(noisy(shrunk("gpt2"), seed=3), None).save(folders[1])
-    before = first.read_bytes()
     read(folders[1])
-    assert first.read_bytes() == before, "what is too large is not kept, and drives nothing out"
+    assert first.is_dir(), "what is too large is not kept, and drives nothing out"
 
 
 def test_a_cache_that_cant_be_written_costs_time_only(saved: Model, kept: Path, monkeypatch, caplog) -> None:

@@ -1,8 +1,10 @@
 """What follows from measurements, with the numbers of machines that were seen; and what forces it."""
 
 import ctypes
+import hashlib
 import os
 import shutil
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +15,7 @@ import cutaway
 from cutaway.engines import choose
 from cutaway.engines import timing as engine_timing
 from cutaway.errors import ConfigError
-from cutaway.kernels import _built, _loaded, choice, kernels, why_not
+from cutaway.kernels import _built, _functions, _loaded, choice, compiler, kernels, why_not
 from cutaway.kernels import timing as kernel_timing
 from cutaway.kernels.choice import ANY, USUAL, KernelChoice
 from cutaway.machine import environment, processor
@@ -257,6 +259,77 @@ def test_a_damaged_library_is_built_again(tmp_path: Path, monkeypatch: pytest.Mo
     assert again.read_bytes() != damaged
     ctypes.CDLL(str(again))
     assert list(copied.glob(f"{built.digest}-*.so")) == [again]
+
+
+PLANTED = """
+#include <stdio.h>
+#include <stdlib.h>
+__attribute__((constructor)) static void run(void) { fclose(fopen(getenv("TESTS_PLANTED"), "w")); }
+"""
+
+
+@pytest.fixture
+def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A library of somebody else under the right name, in a cache of several users; whoever loads it makes a file."""
+    if (built := kernels()) is None:
+        pytest.skip("there is no library to plant: kernels are off, or can't be built here")
+    monkeypatch.setenv("CUTAWAY_CACHE", str(tmp_path / "shared"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "own"))
+    monkeypatch.setenv("TESTS_PLANTED", str(tmp_path / "was loaded"))
+    folder = tmp_path / "shared" / "kernels"
+    folder.mkdir(parents=True, mode=0o700)
+    (tmp_path / "planted.c").write_text(PLANTED)
+    library = tmp_path / "planted.so"
+    subprocess.run([*compiler(), "-shared", "-fPIC", tmp_path / "planted.c", "-o", library], check=True)
+    digest = hashlib.sha256(library.read_bytes()).hexdigest()[:16]
+    return library.rename(folder / f"{built.digest}-{digest}.so")
+
+
+def _load(monkeypatch: pytest.MonkeyPatch, made: Path) -> Path:
+    """The library that is loaded; instead of building one, `made` is taken."""
+
+    def built(command: list[str], **_: object) -> subprocess.CompletedProcess[bytes]:
+        shutil.copyfile(made, command[command.index("-o") + 1])
+        return subprocess.CompletedProcess(command, 0)
+
+    monkeypatch.setattr("cutaway.kernels.subprocess.run", built)
+    target = "avx2" if environment.forced(environment.KERNELS) == "avx2" else "native"
+    found = _built(target)
+    assert _functions(found).digest == found.name.split("-")[0]
+    return found
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="Windows has other rights")
+@pytest.mark.parametrize("whose", ["the file", "the folder", "a link"])
+def test_a_library_that_others_may_have_written_is_not_loaded(
+    planted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whose: str, built_library: Path
+) -> None:
+    match whose:
+        case "the file":
+            planted.chmod(0o775)
+        case "the folder":
+            planted.parent.chmod(0o770)
+        case "a link":
+            planted.symlink_to(planted.rename(tmp_path / planted.name))
+    found = _load(monkeypatch, built_library)
+    assert not (tmp_path / "was loaded").exists()
+    assert found.parent == (planted.parent if whose != "the folder" else tmp_path / "own" / "cutaway" / "kernels")
+    assert found.stat().st_mode & 0o077 == 0
+
+
+@pytest.fixture(scope="module")
+def built_library() -> Path:
+    built = kernels()
+    return next((Path(os.environ["CUTAWAY_CACHE"]) / "kernels").glob(f"{'' if built is None else built.digest}-*.so"))
+
+
+@pytest.mark.usefixtures("planted")
+def test_a_whole_library_of_ones_own_is_loaded(tmp_path: Path) -> None:
+    """The test above can fail: what is planted runs where nothing speaks against it."""
+    target = "avx2" if environment.forced(environment.KERNELS) == "avx2" else "native"
+    with pytest.raises(AttributeError, match="undefined symbol"):
+        _functions(_built(target))
+    assert (tmp_path / "was loaded").exists()
 
 
 # Trainings

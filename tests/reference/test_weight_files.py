@@ -63,6 +63,10 @@ BROKEN: dict[str, tuple[Any, str]] = {
     "overlap": ({"a": entry(0, 16, [4]), "b": entry(8, 24, [4])}, "begins at byte 8, where 16 is expected"),
     "hole": ({"a": entry(0, 8, [2]), "b": entry(16, 24, [2])}, "begins at byte 16, where 8 is expected"),
     "beyond the end": ({"a": entry(0, 32, [8])}, "take 32 bytes, and it holds 24"),
+    "tensors without end": (
+        {f"t.{i}": entry(0, 0, [0]) for i in range(20_001)},
+        "has 20,001 tensors; cutaway reads up",
+    ),
     "data left over": ({"a": entry(0, 16, [4])}, "take 16 bytes, and it holds 24"),
 }
 

@@ -1,17 +1,20 @@
 """search: the right line, the kept vectors, the index."""
 
+import hashlib
 from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import Tensor
 
 import cutaway
 from cutaway.errors import InputError
 from cutaway.model import Model
 from cutaway.tasks import corpus as module
+from cutaway.tasks.corpus import identity as corpus_identity
 from tests.tasks import tiny
 
 LINES = [
@@ -66,32 +69,36 @@ def test_one_a_list_a_stream_and_empty_queries(minilm: Model, file: Path) -> Non
     assert [[hit.line for hit in hits] for hits in stream] == [[4], [], [3]]
 
 
-def test_vectors_are_kept_until_the_file_or_the_model_changes(small: Model, file: Path, tmp_path: Path) -> None:
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("CUTAWAY_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def test_vectors_are_kept_until_the_file_or_the_model_changes(small: Model, file: Path, cache: Path) -> None:
     seen: list[int] = []
 
     def watch(vectors: Iterator[Tensor], total: int) -> Iterator[Tensor]:
         seen.append(total)
         return vectors
 
-    def kept() -> list[str]:
-        return sorted(path.name for path in tmp_path.iterdir() if path != file)
+    def kept() -> list[Path]:
+        return sorted((cache / "vectors").iterdir())
 
     first = small.search("a cat", file, watch=watch)
     assert seen == [5]
-    (name,) = kept()
-    assert name.startswith("lines [1].txt.")
-    assert name.endswith(".vectors.safetensors")
-    before = (tmp_path / name).stat()
+    (entry,) = kept()
+    before = (entry / "model.safetensors").stat()
     assert small.search("a cat", file, watch=watch) == first
     assert seen == [5], "nothing is computed again"
-    assert (tmp_path / name).stat().st_mtime_ns == before.st_mtime_ns
-    assert (tmp_path / name).stat().st_ino == before.st_ino
+    assert (entry / "model.safetensors").stat().st_mtime_ns == before.st_mtime_ns
+    assert (entry / "model.safetensors").stat().st_ino == before.st_ino
 
     file.write_text("\n".join([*LINES, "a cat"]) + "\n", encoding="utf-8")
     assert small.search("a cat", file, watch=watch)[0].line == 8
     assert seen == [5, 6]
     assert len(kept()) == 1, "the old vectors are gone"
-    assert kept() != [name]
+    assert kept() != [entry]
 
     other = cutaway.load(small.folder)  # type: ignore[arg-type]
     with torch.no_grad():
@@ -103,12 +110,45 @@ def test_vectors_are_kept_until_the_file_or_the_model_changes(small: Model, file
     assert seen == [5, 6, 6], "and the first one keeps its own"
 
 
-def test_without_keeping_nothing_is_written(small: Model, file: Path, tmp_path: Path) -> None:
+def test_nothing_beside_a_file_is_believed_and_nothing_is_written_there(small: Model, file: Path, cache: Path) -> None:
+    """A folder from elsewhere may bring vectors that lead every query astray, and an index that is mapped as it is."""
+    identity = corpus_identity(small, small.engine())
+    content = hashlib.sha256(file.read_bytes()).hexdigest()
+    planted = [
+        file.with_name(f"{file.name}.{identity[:8]}-{content[:12]}.{ending}")
+        for ending in ("vectors.safetensors", "usearch")
+    ]
+    width = small.embed("a").shape[0]
+    save_file({"vectors.000000": torch.eye(5, width).contiguous()}, planted[0])
+    planted[1].write_bytes(b"an index of somebody else")
+    before = {path: path.read_bytes() for path in file.parent.iterdir() if path != cache}
+    expected = small.search("a cat", list(LINES))
+    assert small.search("a cat", file) == expected
+    assert {hit.line for hit in small.search("a cat", file, index="ann")} == {hit.line for hit in expected}
+    assert {path: path.read_bytes() for path in file.parent.iterdir() if path != cache} == before
+
+
+@pytest.mark.parametrize("kind", ["vectors", "graphs"])
+def test_kept_numbers_that_are_damaged_are_made_again(small: Model, file: Path, cache: Path, kind: str) -> None:
+    """Of the same size: neither a header nor a length shows it."""
+    expected = small.search("a cat", file, index="ann")
+    (kept,) = (path for path in (cache / kind).glob("*/*") if path.suffix != ".json")
+    data = bytearray(kept.read_bytes())
+    for i in range(len(data) // 2, len(data)):
+        data[i] ^= 0x11
+    kept.write_bytes(data)
+    assert small.search("a cat", file, index="ann") == expected
+    assert kept.read_bytes() != bytes(data)
+
+
+def test_without_keeping_nothing_is_written(small: Model, file: Path, cache: Path) -> None:
     assert small.search("a cat", file, cache=False) == small.search("a cat", list(LINES))
     small.search("a cat", file, cache=False, index="ann")
-    assert list(tmp_path.iterdir()) == [file]
+    assert not (cache / "vectors").exists()
+    assert not (cache / "graphs").exists()
 
 
+@pytest.mark.usefixtures("cache")
 def test_many_chunks_are_searched_as_one(small: Model, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = small.search("the bird", file, cache=False)
     monkeypatch.setattr(module, "CHUNK", 2)
@@ -117,14 +157,14 @@ def test_many_chunks_are_searched_as_one(small: Model, file: Path, monkeypatch: 
     assert small.search("the bird", file, index="ann")[0].line == whole[0].line
 
 
-def test_a_failure_leaves_nothing_half_written(small: Model, file: Path, tmp_path: Path) -> None:
+def test_a_failure_leaves_nothing_half_written(small: Model, file: Path, cache: Path) -> None:
     def watch(vectors: Iterator[Tensor], _: int) -> Iterator[Tensor]:
         yield next(vectors)
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         small.search("a cat", file, watch=watch)
-    assert list(tmp_path.iterdir()) == [file]
+    assert list((cache / "vectors").iterdir()) == []
 
 
 def test_a_text_between_equals_is_found_in_order(small: Model) -> None:
@@ -148,30 +188,16 @@ def test_what_can_not_be_searched_is_told(small: Model, file: Path, tmp_path: Pa
     assert small.search("a", bad) == []
     assert small.search("a", bad, index="ann") == []
     assert small.search("a", []) == []
-    small.search("a", file, index="ann")
-    (index,) = tmp_path.glob("*.usearch")
-    index.write_bytes(b"not an index")
-    with pytest.raises(InputError, match="is broken; remove it, and it is made again"):
-        small.search("a", file, index="ann")
-    (vectors,) = tmp_path.glob("*.safetensors")
-    vectors.write_bytes(vectors.read_bytes()[:-1])
-    with pytest.raises(InputError, match="does not hold the vectors of .*; remove it, and they are made again"):
-        small.search("a", file)
     with pytest.raises(InputError, match="search needs an encoder that makes sentence vectors"):
         cutaway.load(tiny.gpt2(tmp_path / "gpt2")).search("a", file)
 
 
-def test_a_folder_that_can_not_be_written_is_told(small: Model, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    make = module.tempfile.mkstemp
-
-    def closed(prefix: str, dir: Path) -> tuple[int, str]:  # noqa: A002  # as it is called there
-        if dir == file.parent:
-            raise PermissionError(13, "Permission denied")
-        return make(prefix=prefix, dir=dir)
-
-    monkeypatch.setattr(module.tempfile, "mkstemp", closed)
-    with pytest.raises(InputError, match="can't be kept beside it: Permission denied; search without keeping them"):
-        small.search("a", file)
+def test_a_cache_that_can_not_be_written_is_told(small: Model, file: Path, cache: Path) -> None:
+    cache.write_text("no folder")
+    with pytest.raises(
+        InputError, match="can't be kept in .*cache/vectors: Not a directory; .* or search without keeping them"
+    ):
+        small.search("a cat", file)
 
 
 def test_the_index_of_many(small: Model) -> None:

@@ -4,7 +4,7 @@ import json
 import multiprocessing as mp
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -153,7 +153,7 @@ def test_killed_while_it_writes(tmp_path: Path, cache: Path) -> None:
         time.sleep(0.01)
     process.kill()
     process.join()
-    assert [path.name.startswith(".encoding.") for path in cache.iterdir()] == [True], "half of it, under no name"
+    assert [path.name.startswith(".writing-") for path in cache.iterdir()] == [True], "half of it, under no name"
     reader = Reader(ROWS)
     assert texts(encoded(SIDES, ["a"], reader, 100)) == ROWS
     assert reader.asked == 1
@@ -161,12 +161,12 @@ def test_killed_while_it_writes(tmp_path: Path, cache: Path) -> None:
 
 def test_what_a_kill_left_is_cleared_away_after_a_day(cache: Path) -> None:
     for name, hours in (("old", 25), ("new", 23)):
-        left = cache / f".encoding.{name}"
+        left = cache / f".writing-{name}"
         left.mkdir(parents=True)
         (left / "source.ids").write_bytes(b"1234")
         os.utime(left, (time.time() - 3600 * hours,) * 2)
     encoded(SIDES, ["a"], Reader(ROWS), 100)
-    assert {path.name for path in cache.glob(".*")} == {".encoding.new"}, "the new one may belong to another run"
+    assert {path.name for path in cache.glob(".*")} == {".writing-new"}, "the new one may belong to another run"
 
 
 def test_a_folder_without_its_report_is_made_again(cache: Path) -> None:
@@ -178,10 +178,13 @@ def test_a_folder_without_its_report_is_made_again(cache: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["source.ids", "target.ends"])
-def test_a_damaged_cache_is_made_again(name: str, cache: Path) -> None:
+@pytest.mark.parametrize(
+    "damage", [lambda data: data[:-4], lambda data: data[:-4] + b"\1\0\0\0"], ids=["cut", "changed"]
+)
+def test_a_damaged_cache_is_made_again(name: str, damage: Callable[[bytes], bytes], cache: Path) -> None:
     encoded(SIDES, ["a"], Reader(ROWS), 100)
     (folder,) = cache.iterdir()
-    (folder / name).write_bytes((folder / name).read_bytes()[:-4])
+    (folder / name).write_bytes(damage((folder / name).read_bytes()))
     reader = Reader(ROWS)
     assert texts(encoded(SIDES, ["a"], reader, 100)) == ROWS
     assert reader.asked == 1
@@ -212,5 +215,5 @@ def test_the_report_is_plain_json(cache: Path) -> None:
     (folder,) = cache.iterdir()
     assert json.loads((folder / "report.json").read_text()) == {"text": "4 rows", "tokens": 0}
     assert {path.name for path in folder.iterdir()} == {
-        "report.json", "source.ids", "source.ends", "target.ids", "target.ends"
+        "manifest.json", "report.json", "source.ids", "source.ends", "target.ids", "target.ends"
     }  # fmt: skip

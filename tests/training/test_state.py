@@ -326,8 +326,36 @@ def test_weights_that_can_not_be_kept_and_weights_that_are_gone(tmp_path: Path, 
     done = commands.run(["resume", str(stopped), "--force"], tmp_path / "log")
     assert done.code == 0, done.err
     assert "Warning: the weights of step " in done.err
-    assert "were not kept: the average is without" in done.err
+    assert "are gone or damaged: the average is without" in done.err
     cutaway.load(stopped)
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda data: data[:-100], lambda _: b"", lambda data: data.replace(b"norm", b"mron")]
+)
+def test_weights_for_the_average_that_are_damaged(
+    tmp_path: Path, data: toy.Corpus, damage: Callable[[bytes], bytes]
+) -> None:
+    """The states are whole, so the run goes on; the average is without them, as without those that are gone."""
+    out, said = tmp_path / "out", []
+
+    class Stopped(Watch):
+        def warn(self, text: str) -> None:
+            said.append(text)
+
+        def look(self, step: int, *_: object) -> None:
+            looks.append(step)
+
+    looks: list[int] = []
+    config = toy.config(data, "averaging.of=last", "averaging.count=3")
+    train(config, out, watch=Stopped(), stop=lambda: "SIGINT" if looks[-1:] == [9] else None)
+    kept = out / "training" / "snapshots" / "step-00000009.safetensors"
+    kept.write_bytes(damage(kept.read_bytes()))
+    outcome = resume(out, watch=Stopped())
+    assert (outcome.reason, outcome.progress.step) == ("done", 12)
+    assert said == ["the weights of step 9 are gone or damaged: the average is without"]
+    assert outcome.averaged in ((6, 12), ()), "or the best single one is better"
+    cutaway.load(out)
 
 
 def test_an_average_of_more_than_was_kept(tmp_path: Path, data: toy.Corpus) -> None:
@@ -344,7 +372,7 @@ def test_an_average_of_more_than_was_kept(tmp_path: Path, data: toy.Corpus) -> N
 
     outcome = resume(out, watch=Warned(), force=True)
     assert outcome.progress.step == 12
-    assert said == ["the weights of step 6 were not kept: the average is without"]
+    assert said == ["the weights of step 6 are gone or damaged: the average is without"]
     assert outcome.averaged in ((9, 12), ()), "or the best single one is better"
 
 

@@ -10,6 +10,9 @@ from cutaway.models.build import outline
 from cutaway.models.config import Config, TransformerConfig
 from cutaway.models.network import Network
 
+_DEEPEST = 1000  # blocks: to outline one takes milliseconds
+_LARGEST = 2**55  # numbers of a tensor: torch counts the bytes of several in 64 bits
+
 
 def outline_safely(config: Config, n_tensors: int, where: object = "the config") -> Network:
     """The network without numbers, unless a config asks for something absurd: `n_tensors` is what its file holds."""
@@ -17,10 +20,16 @@ def outline_safely(config: Config, n_tensors: int, where: object = "the config")
         n_layers = 0 if half is None else _depth(config, half)
         if n_layers > n_tensors:
             raise CheckpointError(f"{where}: {n_layers:,} blocks, but the weights have only {n_tensors:,} tensors")
+        if n_layers > _DEEPEST:
+            raise CheckpointError(f"{where}: {n_layers:,} blocks; cutaway reads models of up to {_DEEPEST:,}")
+    too_large = CheckpointError(f"{where} describes tensors that are larger than any memory")
     try:
-        return outline(config)
+        network = outline(config)
     except (RuntimeError, OverflowError, MemoryError, TypeError):  # numbers that torch can't even take
-        raise CheckpointError(f"{where} describes tensors that are larger than any memory") from None
+        raise too_large from None
+    if any(weight.numel() > _LARGEST for weight in network.parameters()):  # of several, torch can't take the sum
+        raise too_large
+    return network
 
 
 def _depth(config: Config, half: object) -> int:

@@ -165,6 +165,8 @@ def _fitting(keys: Keys, family: Family, contents: Contents) -> dict[str, int]:
             config = family.read(keys, contents, architecture.read(keys, contents))
         except ConfigError:  # such a head on such a body: not this one
             continue
+        if not any(name in contents for name in family.names(config).of_block(0)):
+            continue  # known without an outline of the network, which takes longer
         pairs = family.names(config).pairs(_shapes(config, len(contents.places), keys.where))
         if architecture.fits(config) and all(pair.theirs in contents for pair in pairs):
             fitting[name] = len(pairs)

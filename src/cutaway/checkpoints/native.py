@@ -11,7 +11,7 @@ from safetensors import safe_open
 
 from cutaway import schema
 from cutaway.checkpoints.fill import common_dtype, fill, outline_safely, plain
-from cutaway.checkpoints.usage import Files
+from cutaway.checkpoints.usage import GENERATION, IMAGES, SENTENCES, Files
 from cutaway.checkpoints.weights import WEIGHTS, open_weights, outgoing, write_weights
 from cutaway.errors import CheckpointError, ConfigError, InputError
 from cutaway.files import read_json, written_aside
@@ -111,14 +111,20 @@ def describe(folder: Path) -> Description:
     del data["format"]
     try:
         if foreign is not None and not _are_files(foreign):
-            raise ConfigError("huggingface does not hold the files of a model of Hugging Face")
+            raise ConfigError(f"huggingface does not hold the files of a model of Hugging Face ({', '.join(_THEIRS)})")
         return Description(config_from_json(data), schema.from_json(Usage, usage, "usage"), foreign)
     except (ConfigError, InputError) as error:
         raise CheckpointError(f"{path}: {error}") from None
 
 
+_THEIRS = (CONFIG, GENERATION, IMAGES, SENTENCES)
+
+
 def _are_files(foreign: Any) -> bool:
-    return isinstance(foreign, dict) and CONFIG in foreign and all(isinstance(keys, dict) for keys in foreign.values())
+    """Files of these names and no others: saving writes them, and a name may be a path to anywhere."""
+    if not isinstance(foreign, dict) or CONFIG not in foreign:
+        return False
+    return all(name in _THEIRS and isinstance(keys, dict) for name, keys in foreign.items())
 
 
 def read_config(folder: Path) -> Config:

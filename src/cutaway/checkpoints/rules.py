@@ -124,6 +124,12 @@ class NameMap:
         """Their names of everything that belongs to some head."""
         return {theirs for rule in self.head for theirs, _ in _written_out(rule.theirs, rule.ours)}
 
+    def of_block(self, number: int) -> set[str]:
+        """Their names of what a block may hold."""
+        rules = [rule for rule in self.body if "{i}" in rule.theirs]
+        written = (theirs for rule in rules for theirs, _ in _written_out(rule.theirs, rule.ours))
+        return {theirs.replace("{i}", str(number)) for theirs in written}
+
     def is_ignored(self, name: str) -> bool:
         return any(_matches(pattern, name) for pattern in self.ignored)
 

@@ -33,6 +33,7 @@ TRUST = "torch's restricted unpickler (weights_only=True), in a process of its o
 
 _LARGEST_INDEX = 100_000_000
 _SPARE = 2**29  # bytes of memory beyond the weights
+_UNKNOWN = 2**33  # bytes of addresses that torch and Python have at most, before they read anything
 _SLOWEST = 10_000_000  # bytes a second that any machine can convert
 _PROGRAM = "import sys; sys.path[:] = sys.argv[1:]; from cutaway.checkpoints.unpickle import main; main()"
 
@@ -47,7 +48,7 @@ def unpickle(source: Path, out: Path) -> Path:
     folder = files[0].parent
     if not (folder / CONFIG).is_file():
         raise CheckpointError(f"{folder} has no {CONFIG}, which says what model the numbers in {files[0].name} make")
-    with written_aside(out) as aside:
+    with written_aside(out, files[0]) as aside:
         _in_its_own_process(files, places, aside / WEIGHTS)
         for path in (*folder.iterdir(), *folder.glob(f"*/{CONFIG}")):
             name = path.relative_to(folder)
@@ -151,9 +152,16 @@ def _bound(n_bytes: int) -> None:
     bound(resource.RLIMIT_CPU, 60 + n_bytes // _SLOWEST)
     bound(resource.RLIMIT_FSIZE, n_bytes + 2**24)
     bound(resource.RLIMIT_NPROC, 0)  # root is above this one
-    with suppress(OSError):
-        taken = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
-        bound(resource.RLIMIT_AS, taken + 2 * n_bytes + _SPARE)
+    bound(resource.RLIMIT_AS, _taken() + 2 * n_bytes + _SPARE)
+
+
+def _taken() -> int:
+    """Bytes of addresses that this process has; where nothing tells, more than torch ever took of them."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+        return pages * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return _UNKNOWN
 
 
 def _convert(files: Sequence[Path], places: Places | None, out: Path) -> None:

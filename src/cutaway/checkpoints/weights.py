@@ -18,7 +18,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from cutaway.errors import CheckpointError
-from cutaway.files import parse_json, read_json
+from cutaway.files import no_link, parse_json, read_json
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json", "model.pt", "pytorch_model.pt", "model.pth")
@@ -29,6 +29,7 @@ DTYPES = {
 }  # fmt: skip
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
 _LARGEST_HEADER = 100_000_000
+_MOST_TENSORS = 20_000
 
 
 @dataclass(frozen=True)
@@ -156,6 +157,8 @@ def _entries(file: Path, header: Any, first: int, n_data: int) -> dict[str, Entr
     if not isinstance(header, dict):
         raise ValueError("its header is not an object")
     header.pop("__metadata__", None)
+    if len(header) > _MOST_TENSORS:
+        raise ValueError(f"its header has {len(header):,} tensors; cutaway reads up to {_MOST_TENSORS:,}")
     found: dict[str, Entry] = {}
     places: list[tuple[int, int, str]] = []
     for name, tensor in header.items():
@@ -215,7 +218,7 @@ def write_weights(file: Path, tensors: Mapping[str, Outgoing], metadata: Mapping
         place = end
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % 8)
-    with file.open("wb") as stream:
+    with open(file, "wb", opener=no_link) as stream:
         stream.write(struct.pack("<Q", len(text)) + text)
         for name in order:
             made = tensors[name].make().detach().cpu().contiguous()

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterator
 
 from cutaway.cli.lines import lines_of, ready
+from cutaway.cli.terminal import show
 from cutaway.cli.writing import Asked, print_pieces
 from cutaway.errors import CutawayError, InputError
 from cutaway.tasks.chat import Chat
@@ -36,7 +37,7 @@ def _turn(chat: Chat, text: str, as_json: bool) -> None:
     pieces = chat.say(text)
     if as_json:
         answer = "".join(pieces)
-        print(
+        show(
             json.dumps({"user": text, "assistant": answer, "forgotten": chat.forgotten}, ensure_ascii=False), flush=True
         )
         return
@@ -66,11 +67,11 @@ def _typed() -> Iterator[str]:
         try:
             yield input("> ")
         except EOFError:
-            print()
+            show()
             return
         except UnicodeDecodeError:
             raise InputError("that line is not UTF-8; set the terminal to UTF-8") from None
 
 
 def _tell(notice: str) -> None:
-    print(notice, file=sys.stderr, flush=True)
+    show(notice, file=sys.stderr, flush=True)

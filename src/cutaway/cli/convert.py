@@ -10,6 +10,7 @@ from cutaway.checkpoints.hub import fetch
 from cutaway.checkpoints.unpickle import TRUST, find_pickles, unpickle
 from cutaway.cli.info import FORMATS, headline
 from cutaway.cli.models import short
+from cutaway.cli.terminal import show
 from cutaway.errors import CheckpointError
 from cutaway.facts import facts
 from cutaway.files import written_aside
@@ -44,7 +45,7 @@ def run(
     written = facts(out)
     files = _files(out)
     if as_json:
-        print(
+        show(
             json.dumps(
                 {
                     "folder": str(out),
@@ -60,8 +61,8 @@ def run(
             )
         )
         return
-    print(f"{out}: {FORMATS[written.format]} format, {len(written.stored)} tensors")
-    print(headline(written))
+    show(f"{out}: {FORMATS[written.format]} format, {len(written.stored)} tensors")
+    show(headline(written))
     _list(files)
 
 
@@ -73,7 +74,7 @@ def _to_ctranslate2(source: str, out: Path, dtype: str | None, revision: str | N
     if out.resolve() == Path(source).expanduser().resolve():
         raise CheckpointError(f"{out} is the model itself, which would be lost; give another folder to write to")
     model = load(source, device="cpu", revision=revision)
-    with written_aside(out) as aside:
+    with written_aside(out, model.folder) as aside:
         write(model.network, model.usage, aside, stored)
         if model.tokenizer is not None:
             tokenizer = aside / "tokenizer"  # a folder of its own: both have a config or a vocabulary
@@ -82,9 +83,9 @@ def _to_ctranslate2(source: str, out: Path, dtype: str | None, revision: str | N
     files = _files(out)
     if as_json:
         facts = {"folder": str(out), "format": "ctranslate2", "dtype": stored, "bytes": sum(files.values())}
-        print(json.dumps({**facts, "files": files}, indent=2))
+        show(json.dumps({**facts, "files": files}, indent=2))
         return
-    print(f"{out}: CTranslate2's format, weights in {stored}; its tokens are called by their numbers")
+    show(f"{out}: CTranslate2's format, weights in {stored}; its tokens are called by their numbers")
     _list(files)
 
 
@@ -95,7 +96,7 @@ def _files(folder: Path) -> dict[str, int]:
 
 def _list(files: dict[str, int]) -> None:
     for name, n_bytes in files.items():
-        print(f"  {name:32} {short(n_bytes):>8}B")
+        show(f"  {name:32} {short(n_bytes):>8}B")
 
 
 def _from_pickle(source: str, out: Path, to: Format | None, dtype: str | None, revision: str | None) -> None:
@@ -104,7 +105,7 @@ def _from_pickle(source: str, out: Path, to: Format | None, dtype: str | None, r
     path = here if here.exists() else fetch(source, revision=revision, pickles=True)
     files, _ = find_pickles(path)
     names = files[0].name if len(files) == 1 else f"{len(files)} shards"
-    print(f"Reading {names} of {files[0].parent} with {TRUST}; only tensors are taken from it.", file=sys.stderr)
+    show(f"Reading {names} of {files[0].parent} with {TRUST}; only tensors are taken from it.", file=sys.stderr)
     if to is None and dtype is None:
         unpickle(path, out)
         return

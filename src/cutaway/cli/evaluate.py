@@ -5,13 +5,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
 from cutaway.cli.lines import ready, show_progress
 from cutaway.cli.models import short
 from cutaway.cli.options import Where
 from cutaway.cli.plot import plot
+from cutaway.cli.prose import Screen
+from cutaway.cli.terminal import show
 from cutaway.data.clean import joined
 from cutaway.data.pairs import Pair, PairSpec, read_pairs
 from cutaway.errors import CheckpointError, InputError
@@ -40,10 +41,10 @@ def run(
     if out is not None:
         _write(out, "".join(text.replace("\n", " ") + "\n" for text in found.written))
     if as_json:
-        print(json.dumps(_facts(found)))
+        show(json.dumps(_facts(found)))
         return
     for metric, score in found.scores.items():
-        print(f"{metric} {score.value:.2f}   {score.signature}")
+        show(f"{metric} {score.value:.2f}   {score.signature}")
     _print_buckets({name: found})
 
 
@@ -73,7 +74,7 @@ def compare(
         models[name] = ready(name, where)
         found[name] = _evaluated(models[name], sources, references, beams, None, engine, precision)
     if as_json:
-        print(json.dumps({name: _facts(each) | _trained(name) for name, each in found.items()}))
+        show(json.dumps({name: _facts(each) | _trained(name) for name, each in found.items()}))
     else:
         _print_compared(found, models, len(sources))
     if png is not None:
@@ -93,15 +94,15 @@ def _print_compared(found: dict[str, Evaluation], models: dict[str, Model], n: i
             name, short(n_weights), f"{each.scores['bleu'].value:.2f}", f"{each.scores['chrf'].value:.2f}",
             f"{n / each.seconds:,.1f}", "" if epoch is None else f"{epoch:,.0f}",
         )  # fmt: skip
-    Console().print(table)
+    Screen().print(table)
     for name, score in next(iter(found.values())).scores.items():
-        print(f"{name}: {score.signature}")
+        show(f"{name}: {score.signature}")
     _print_buckets(found)
     curves = [each.curve for each in found.values()]
     if all(len(curve) > 1 for curve in curves):
         for name, curve in zip(found, curves, strict=True):
-            print(f"\nBLEU of {name} against words of the source")
-            print("\n".join(plot([curve], 60, 6, low=0.0, high=max(y for each in curves for _, y in each))))
+            show(f"\nBLEU of {name} against words of the source")
+            show("\n".join(plot([curve], 60, 6, low=0.0, high=max(y for each in curves for _, y in each))))
 
 
 def texts_of(
@@ -156,7 +157,7 @@ def _print_buckets(found: dict[str, Evaluation]) -> None:
     table = Table("words", "sentences", *scores, box=None)
     for bucket, row in zip(first.buckets, rows, strict=True):
         table.add_row(str(bucket), f"{bucket.n:,}", *(f"{score:.2f}" for score in row))
-    Console().print(table)
+    Screen().print(table)
 
 
 def _facts(found: Evaluation) -> dict[str, Any]:

@@ -4,6 +4,7 @@ import json
 
 from cutaway.checkpoints.hub import fetch
 from cutaway.cli.info import headline, record
+from cutaway.cli.terminal import show
 from cutaway.facts import facts
 from cutaway.loading import SHIPPED, shipped
 from cutaway.models.size import size
@@ -12,7 +13,7 @@ from cutaway.models.size import size
 def run(name: str, revision: str | None, as_json: bool) -> None:
     found = facts(SHIPPED / name if name in shipped() else fetch(name, revision=revision))
     if as_json:
-        print(json.dumps({"name": name} | record(found, size(found.config)), indent=2))
+        show(json.dumps({"name": name} | record(found, size(found.config)), indent=2))
         return
-    print(found.path)
-    print(headline(found))
+    show(found.path)
+    show(headline(found))

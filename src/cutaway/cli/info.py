@@ -8,6 +8,7 @@ from rich.table import Table
 
 from cutaway.cli.models import count, family, parts_table, short
 from cutaway.cli.prose import Screen
+from cutaway.cli.terminal import show
 from cutaway.facts import Facts, Stored, facts
 from cutaway.loading import locate
 from cutaway.models.size import Size, size
@@ -22,14 +23,14 @@ def run(name: str, revision: str | None, tensors: bool, as_json: bool) -> None:
     counted = size(found.config)
     if as_json:
         all_of_them = {"tensors": [_tensor(stored) for stored in listed]} if tensors else {}
-        print(json.dumps(record(found, counted) | all_of_them, indent=2))
+        show(json.dumps(record(found, counted) | all_of_them, indent=2))
         return
     console = Screen()
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="bold", no_wrap=True)
     grid.add_column(overflow="fold")
     for title, text in _rows(found, counted).items():
-        grid.add_row(title, "".join(c if c.isprintable() or c == "\n" else "�" for c in text))
+        grid.add_row(title, text)
     console.print(grid, "", parts_table(counted), sep="\n")
     if tensors:
         console.print()

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from cutaway.cli.options import Where
+from cutaway.cli.terminal import Visible, show
 from cutaway.engines.engine import LOG
 from cutaway.loading import load
 from cutaway.model import Model
@@ -24,7 +25,9 @@ def ready(name: str, where: Where) -> Model:
     """The model, loaded; on a terminal, stderr will say what runs it."""
     if sys.stderr is not None and sys.stderr.isatty():
         LOG.setLevel(logging.INFO)
-        LOG.addHandler(logging.StreamHandler(sys.stderr))
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(Visible())
+        LOG.addHandler(handler)
     return load(name, device=where.device, dtype=where.dtype)
 
 
@@ -33,7 +36,7 @@ def inputs_of(texts: list[str] | None) -> Iterator[str]:
     if texts:
         return iter(texts)
     if sys.stdin is not None and sys.stdin.isatty():
-        print("Reading lines from the terminal; Ctrl-D ends.", file=sys.stderr)
+        show("Reading lines from the terminal; Ctrl-D ends.", file=sys.stderr)
     return lines_of(sys.stdin)
 
 
@@ -56,7 +59,7 @@ def count_of(texts: list[str] | None) -> int | None:
 def print_each(results: Iterable[T], line: Callable[[T], str], total: int | None = None) -> None:
     """A line for each result, as soon as it is there; `total` is how many will come, for the progress on stderr."""
     for result in show_progress(results, total):
-        print(line(result), flush=True)
+        show(line(result), flush=True)
 
 
 def show_progress(
@@ -83,20 +86,21 @@ def _logged(results: Iterable[T], pace: Pace) -> Iterator[T]:
         pace.add()
         if time.monotonic() - told > SECONDS_BETWEEN_LINES:
             told = time.monotonic()
-            print(pace, file=sys.stderr, flush=True)
+            show(pace, file=sys.stderr, flush=True)
 
 
 def _drawn(results: Iterable[T], pace: Pace) -> Iterator[T]:
-    from rich.console import Console
     from rich.progress import BarColumn, Progress, ProgressColumn, Task
     from rich.text import Text
+
+    from cutaway.cli.prose import Screen
 
     class Count(ProgressColumn):
         def render(self, task: Task) -> Text:
             return Text(str(pace))
 
     columns: list[ProgressColumn] = [Count()] if pace.total is None else [BarColumn(), Count()]
-    shown = Console(stderr=True)
+    shown = Screen(stderr=True)
     with Progress(*columns, console=shown, transient=True, redirect_stdout=False, redirect_stderr=False) as progress:
         task = progress.add_task("", total=pace.all)
         for result in results:

@@ -12,6 +12,7 @@ from rich.table import Table
 
 import cutaway
 from cutaway.cli.prose import Screen
+from cutaway.cli.terminal import show
 from cutaway.engines import timing as engine_timing
 from cutaway.kernels import compiler, kernels, why_not
 from cutaway.kernels import timing as kernel_timing
@@ -27,7 +28,7 @@ def run(again: bool, as_json: bool) -> None:
         measurements.forget()
     found = report()
     if as_json:
-        print(json.dumps(found, indent=2))
+        show(json.dumps(found, indent=2))
         return
     console = Screen()
     for title, rows in (("This machine", _facts(found)), ("What follows", _choices(found))):

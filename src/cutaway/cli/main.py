@@ -3,6 +3,7 @@
 import atexit
 import errno
 import gc
+import logging
 import os
 import sys
 import warnings
@@ -39,6 +40,7 @@ from cutaway.cli.options import (
     TranslatorOption,
     Where,
 )
+from cutaway.cli.terminal import Visible, show
 from cutaway.errors import CutawayError
 
 app = typer.Typer(
@@ -290,7 +292,7 @@ def search(
     index: Annotated[
         Literal["exact", "ann"], typer.Option(help="Look at every line, or through an index, for millions.")
     ] = "exact",
-    cache: Annotated[bool, typer.Option(help="Keep the vectors of the lines beside the file.")] = True,
+    cache: Annotated[bool, typer.Option(help="Keep the vectors of the lines in your cache.")] = True,
     top: Annotated[int | None, typer.Option(help="How many lines, best first; 10, or 1 for stdin.", min=1)] = None,
     engine: EngineOption = None,
     precision: PrecisionOption = None,
@@ -647,6 +649,8 @@ def main() -> None:
         for stream in (sys.stdout, sys.stderr):
             if hasattr(stream, "reconfigure"):
                 stream.reconfigure(errors="replace")  # formulas have letters that some terminals lack
+        if logging.lastResort is not None:  # what prints the warnings of all libraries
+            logging.lastResort.setFormatter(Visible())
         code = app(standalone_mode=False)
         if sys.stdout is not None:
             sys.stdout.flush()  # here, where its errors can be told
@@ -676,8 +680,9 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 def _fail(message: str) -> NoReturn:
-    with suppress(OSError):
-        typer.echo(f"Error: {message}", err=True)
+    if sys.stderr is not None:
+        with suppress(OSError):
+            show(f"Error: {message}", file=sys.stderr, flush=True)
     sys.exit(2)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from rich.table import Table
 
 from cutaway.cli.prose import Screen
+from cutaway.cli.terminal import show
 from cutaway.models.config import Config
 from cutaway.models.presets import PRESETS, preset
 from cutaway.models.size import PARTS, Size, size
@@ -16,7 +17,7 @@ def run(names: list[str], context: int, as_json: bool) -> None:
     configs = {name: preset(name) for name in names or PRESETS}
     sizes = {name: size(config, context) for name, config in configs.items()}
     if as_json:
-        print(json.dumps([_record(name, configs[name], sizes[name]) for name in sizes], indent=2))
+        show(json.dumps([_record(name, configs[name], sizes[name]) for name in sizes], indent=2))
         return
     console = Screen()
     columns = _fitting(_columns(configs), sizes, console.width)

@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cutaway.cli.prose import Screen, chosen_number, paragraph, say
+from cutaway.cli.terminal import show
 from cutaway.seeing import notes
 from cutaway.seeing.arithmetic import number as written
 from cutaway.seeing.notes import Worked, agrees, true_value
@@ -28,7 +29,7 @@ def run(text: str | None, as_json: bool) -> None:
     if as_json:
         records = [notes.to_json(worked) for worked in chosen]
         what = {"examples": records} if number is None else records[0]
-        print(json.dumps(what, indent=2, ensure_ascii=False, allow_nan=False))  # -∞ is the string "-inf"
+        show(json.dumps(what, indent=2, ensure_ascii=False, allow_nan=False))  # -∞ is the string "-inf"
         return
     console = Screen()
     if number is None:

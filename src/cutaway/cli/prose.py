@@ -2,9 +2,12 @@
 
 import re
 import textwrap
+from collections.abc import Iterable
 
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 
+from cutaway.cli.terminal import visible
 from cutaway.errors import InputError
 
 WIDEST = 100
@@ -12,10 +15,15 @@ _HELD = "\u00a0"  # a space that textwrap does not break at
 
 
 class Screen(Console):
-    """A console that leaves a reader's early end (`| head`) to main(), which calls it no error."""
+    """A console that leaves a reader's early end (`| head`) to main(), which calls it no error, and that shows what
+    files and models say without doing it."""
 
-    def __init__(self) -> None:
-        super().__init__(highlight=False, markup=False)
+    def __init__(self, stderr: bool = False) -> None:
+        super().__init__(highlight=False, markup=False, stderr=stderr)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(visible(segment.text), segment.style)
 
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from rich.console import Console
 
 from cutaway.cli.prose import Screen, chosen_number, say
+from cutaway.cli.terminal import show
 from cutaway.seeing import quiz
 from cutaway.seeing.quiz import Question
 
@@ -20,7 +21,7 @@ def run(text: str | None, answers: bool, as_json: bool) -> None:
     chosen = every if number is None else [quiz.question(number)]
     if as_json:
         records = [asdict(question) | {"demonstration": quiz.demonstrate(question.number)} for question in chosen]
-        print(json.dumps({"questions": records} if number is None else records[0], indent=2, ensure_ascii=False))
+        show(json.dumps({"questions": records} if number is None else records[0], indent=2, ensure_ascii=False))
         return
     console = Screen()
     if answers:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from cutaway.cli.lines import ready
 from cutaway.cli.options import Where
-from cutaway.cli.writing import harmless
+from cutaway.cli.terminal import show
 from cutaway.errors import InputError, unknown
 from cutaway.seeing import drawn
 from cutaway.seeing.described import attentions
@@ -55,7 +55,7 @@ def run(
     if shown is None:
         if png is not None or explain is not None or as_json:
             raise InputError(f"{name} has no attention: there is nothing to draw")
-        print(f"{name} has no attention: it remembers in its state. All values: cutaway studio, or --html out.html")
+        show(f"{name} has no attention: it remembers in its state. All values: cutaway studio, or --html out.html")
         return
     attention, n_heads = shown.name, len(shown.weights)
     if head is not None and head >= n_heads:
@@ -70,13 +70,13 @@ def run(
         data = _data(trace, name, text, shown, head)
         if explained is not None:
             data["explained"] = [each.to_json() for each in explained]
-        print(json.dumps(data, ensure_ascii=False))
+        show(json.dumps(data, ensure_ascii=False))
     elif explained is not None:
         for each in explained:
-            print(harmless(str(each)) + "\n")
+            show(f"{each}\n")
     else:
         for line in _drawing(trace, shown, head, shutil.get_terminal_size((100, 24)).columns):
-            print(harmless(line))
+            show(line)
 
 
 def _is_image(model: object) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cutaway.cli.options import Where
+from cutaway.cli.terminal import show
 from cutaway.errors import ConfigError, InputError
 
 HOST = "127.0.0.1"
@@ -35,7 +36,7 @@ def run(names: Sequence[str], port: int | None, where: Where, *, browser: bool) 
         model.name = name
     app = server(Studio(models))
     address = f"http://{HOST}:{listener.getsockname()[1]}/"
-    print(f"{address}  (Ctrl-C ends it)", flush=True)
+    show(f"{address}  (Ctrl-C ends it)", flush=True)
     if browser and _has_screen():
         threading.Timer(0.5, webbrowser.open, [address]).start()
     config = uvicorn.Config(app, log_level="warning", timeout_keep_alive=30, timeout_graceful_shutdown=2)

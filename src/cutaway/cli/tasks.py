@@ -13,6 +13,7 @@ from torch import Tensor
 
 from cutaway.cli.lines import count_of, inputs_of, print_each, ready, show_progress
 from cutaway.cli.options import Where
+from cutaway.cli.terminal import show
 from cutaway.errors import InputError
 from cutaway.tasks.classify import Label
 from cutaway.tasks.fill import Filled
@@ -80,7 +81,7 @@ def embed(
         return
     n, width = write_vectors(out, show_progress(results, count_of(texts), scrolling=False))
     line = {"file": str(out), "n": n, "width": width}
-    print(json.dumps(line) if as_json else f"{out}: {n:,} vectors of {width} numbers")
+    show(json.dumps(line) if as_json else f"{out}: {n:,} vectors of {width} numbers")
 
 
 def search(
@@ -179,7 +180,10 @@ def _between(one: bool) -> str:
 
 
 def _labels(one: bool) -> Callable[[Sequence[Label]], str]:
-    return lambda labels: _between(one).join(f"{label.probability:.4f}\t{label.label}" for label in labels)
+    def line(label: Label) -> str:
+        return f"{label.probability:.4f}\t{' '.join(label.label.splitlines())}"
+
+    return lambda labels: _between(one).join(map(line, labels))
 
 
 def _labels_json(labels: Sequence[Label]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from typing import Any
 
 from cutaway.cli.lines import SECONDS_BETWEEN_LINES
 from cutaway.cli.plot import plot
+from cutaway.cli.terminal import show
 from cutaway.errors import ConfigError, unknown
 from cutaway.progress import Pace, duration
 from cutaway.training import distributed, run
@@ -65,7 +66,7 @@ def train(
             write.write_text(write_config(config, f"A training run of cutaway: {command}"), encoding="utf-8")
         except OSError as error:
             raise ConfigError(f"can't write {write}: {error.strerror}") from None
-        print(write)
+        show(write)
         return
     if out is None:
         raise ConfigError("where shall the model go? --out my-model")
@@ -121,7 +122,7 @@ def _report(outcome: Outcome, out: Path, as_json: bool) -> None:
         return
     progress = outcome.progress
     if outcome.reason in STOPPED:
-        print(f"stopped at step {progress.step}; go on with: cutaway resume {out}", file=sys.stderr)
+        show(f"stopped at step {progress.step}; go on with: cutaway resume {out}", file=sys.stderr)
         sys.exit(STOPPED[outcome.reason])
     facts = {
         "model": str(out), "reason": outcome.reason, "steps": progress.step,
@@ -130,13 +131,13 @@ def _report(outcome: Outcome, out: Path, as_json: bool) -> None:
         "averaged": list(outcome.averaged),
     }  # fmt: skip
     if as_json:
-        print(json.dumps(facts))
+        show(json.dumps(facts))
         return
     if outcome.reason == "done already":
-        print("this run was done already", file=sys.stderr)
+        show("this run was done already", file=sys.stderr)
     scores = ", ".join(f"{name} {value:.2f}" for name, value in outcome.scores.items())
-    print(f"{out}: {scores} after {progress.step:,} steps, {duration(progress.time)}")
-    print(f'try it: cutaway {config_task(out)} "…" --model {out}')
+    show(f"{out}: {scores} after {progress.step:,} steps, {duration(progress.time)}")
+    show(f'try it: cutaway {config_task(out)} "…" --model {out}')
 
 
 def config_task(out: Path) -> str:
@@ -152,7 +153,7 @@ def _stopping() -> Iterator[Stop]:
         heard.append(signal.Signals(number).name)
         if len(heard) > 1:
             raise KeyboardInterrupt
-        with suppress(OSError):  # not print(), which the signal may have interrupted: a buffer is not reentrant
+        with suppress(OSError):  # not show(), which the signal may have interrupted: a buffer is not reentrant
             os.write(2, "stopping (once more: at once) …\n".encode())
 
     before = {number: signal.signal(number, hear) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -172,7 +173,7 @@ def _shown(draw: bool) -> Iterator[Watch]:
             yield watch
     else:
         if draw:
-            print("no --plot: stderr is not a terminal; curves.png will have the curves", file=sys.stderr)
+            show("no --plot: stderr is not a terminal; curves.png will have the curves", file=sys.stderr)
         yield Lines()
 
 
@@ -184,7 +185,7 @@ class Lines(Watch):
         self._seen = Rate()
 
     def say(self, text: str) -> None:
-        print(text, file=sys.stderr, flush=True)
+        show(text, file=sys.stderr, flush=True)
 
     def warn(self, text: str) -> None:
         self.say(f"Warning: {text}")
@@ -212,10 +213,11 @@ class Live(Watch):
     """For people: a line that moves, a line for each look above it, and with --plot the curves below."""
 
     def __init__(self, draw: bool) -> None:
-        from rich.console import Console
         from rich.live import Live as RichLive
 
-        self._console = Console(stderr=True)
+        from cutaway.cli.prose import Screen
+
+        self._console = Screen(stderr=True)
         self._live = RichLive(console=self._console, refresh_per_second=4, redirect_stdout=False, redirect_stderr=False)
         self._draw = draw
         self._seen = Rate()
@@ -233,10 +235,10 @@ class Live(Watch):
         self._live.stop()
 
     def say(self, text: str) -> None:
-        self._console.print(text, highlight=False, markup=False)
+        self._console.print(text)
 
     def warn(self, text: str) -> None:
-        self._console.print(f"Warning: {text}", style="yellow", highlight=False, markup=False)
+        self._console.print(f"Warning: {text}", style="yellow")
 
     def resumed(self, step: int, logged: Sequence[Mapping[str, Any]] = ()) -> None:
         self._losses = [(line["step"], line["nll"]) for line in logged if "nll" in line]

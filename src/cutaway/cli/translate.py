@@ -1,7 +1,8 @@
 """`cutaway translate`: texts, or the lines of stdin, in another language."""
 
 from cutaway.cli.lines import inputs_of, ready
-from cutaway.cli.writing import Asked, harmless, write_lines
+from cutaway.cli.terminal import show
+from cutaway.cli.writing import Asked, write_lines
 from cutaway.errors import InputError
 
 
@@ -22,9 +23,9 @@ def run(
 
         for text in inputs_of(texts):
             written = model.translate(text, source=source, target=target, **asked.options)
-            print(harmless(written))
+            show(written)
             if written:
-                print(harmless(str(alignment(model, text, written))))
+                show(alignment(model, text, written))
         return
     write_lines(
         lambda lines: model.translate(lines, source=source, target=target, details=as_json, **asked.options),

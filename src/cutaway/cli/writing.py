@@ -1,7 +1,6 @@
 """What the commands that write share: their options, their lines, their records."""
 
 import json
-import re
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -10,6 +9,7 @@ from typing import Any
 
 from cutaway.cli.lines import count_of, inputs_of, print_each
 from cutaway.cli.options import Where
+from cutaway.cli.terminal import show
 from cutaway.tasks.options import Options
 from cutaway.tasks.writer import Text
 
@@ -86,7 +86,7 @@ def record(given: str, texts: list[Text]) -> str:
 
 def _lines(texts: list[str], n_best: int) -> str:
     """As many lines for every input, so that line numbers keep telling which is whose."""
-    lines = [harmless(" ".join(text.rstrip("\r\n").splitlines())) for text in texts]
+    lines = [" ".join(text.rstrip("\r\n").splitlines()) for text in texts]
     return "\n".join(lines + [""] * (n_best - len(lines)))
 
 
@@ -95,24 +95,14 @@ def print_pieces(pieces: Iterator[str], name: str, before: str = "") -> None:
     with nothing else."""
     held, is_empty = "", True
     try:
-        print(before, end="", flush=True)
+        show(before, end="", flush=True)
         for piece in pieces:
             text = held + piece
             n = len(text.rstrip())
             held, is_empty = text[n:], is_empty and n == 0
-            print(harmless(text[:n]), end="", flush=True)
+            show(text[:n], end="", flush=True)
     finally:
-        print(harmless(held.partition("\n")[0]), flush=True)  # however it ends, the next line begins at its start
+        show(held.partition("\n")[0], flush=True)  # however it ends, the next line begins at its start
     if (n := held.count("\n")) > 2:
         what = "wrote nothing but" if is_empty else "ended in"
-        print(f"{name} {what} {n} line breaks, which are not printed; --json has them", file=sys.stderr, flush=True)
-
-
-def harmless(text: str) -> str:
-    """What a model wrote, for a terminal: it must not move the cursor or clear the screen."""
-    if sys.stdout is None or not sys.stdout.isatty():
-        return text
-    return _CONTROL.sub("\ufffd", text)
-
-
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+        show(f"{name} {what} {n} line breaks, which are not printed; --json has them", file=sys.stderr, flush=True)

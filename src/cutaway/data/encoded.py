@@ -1,18 +1,14 @@
 """Texts as token ids in files that are mapped, not read: encoded once, found again by what they were made of.
 
 A folder of the cache holds, for each side, its ids one after another (`source.ids`, 32 bits each) and where each text
-ends (`source.ends`, 64 bits each), and `report.json`, which is written last: a folder without it is not whole.
+ends (`source.ends`, 64 bits each), and `report.json`.
 """
 
-import errno
 import hashlib
 import json
-import shutil
-import tempfile
-import time
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -21,14 +17,14 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
+from cutaway.cache import Entry
 from cutaway.errors import CheckpointError
-from cutaway.files import cache_folder, read_json, sync
+from cutaway.files import read_json
 
 Encode = Callable[[list[str]], list[list[int]]]
 Row = tuple[str, ...]
 _AT_ONCE = 10_000  # texts that are encoded together
 _REPORT = "report.json"
-_DAY = 24 * 3600
 
 
 class Texts:
@@ -80,54 +76,21 @@ def encoded(
     dictionary it gets; "tokens" is how many rows were too long.
     """
     digest = hashlib.sha256("\0".join((*sides, *made_of, str(max_tokens))).encode()).hexdigest()
+    entry = Entry("encoded", digest[:32])
+
+    def write(folder: Path) -> None:
+        report: dict[str, Any] = {}
+        report["tokens"] = _write(folder, sides, read(report), max_tokens)
+        (folder / _REPORT).write_text(json.dumps(report), encoding="utf-8")
+
     try:
-        cache = cache_folder("encoded")
-        folder = cache / digest[:32]
-        if not _is_whole(folder, sides):
-            _clear_away(cache)
-            aside = Path(tempfile.mkdtemp(prefix=".encoding.", dir=cache))
-            try:
-                report: dict[str, Any] = {}
-                report["tokens"] = _write(aside, sides, read(report), max_tokens)
-                (aside / _REPORT).write_text(json.dumps(report), encoding="utf-8")
-                for path in (*aside.iterdir(), aside):
-                    sync(path)
-                if not _is_whole(folder, sides):  # another process may have been quicker
-                    shutil.rmtree(folder, ignore_errors=True)
-                    with suppress(OSError):
-                        aside.rename(folder)
-                if not _is_whole(folder, sides):
-                    raise OSError(errno.EIO, "they were written and are not there", str(folder))
-            finally:
-                shutil.rmtree(aside, ignore_errors=True)
+        folder = entry.find() or entry.keep(write)
     except OSError as error:
         raise CheckpointError(
             f"encoded texts can't be kept in {error.filename or 'the cache'}: {error.strerror or error}; set "
             f"CUTAWAY_CACHE to a folder that can be written and has room"
         ) from None
     return Encoded({name: Texts.mapped(folder, name) for name in sides}, read_json(folder / _REPORT))
-
-
-def _is_whole(folder: Path, sides: Iterable[str]) -> bool:
-    """Whether a folder has its report, and each side as many ids as its last text needs."""
-    if not (folder / _REPORT).is_file():
-        return False
-    for name in sides:
-        ids, ends = folder / f"{name}.ids", folder / f"{name}.ends"
-        if not ids.is_file() or not ends.is_file() or ends.stat().st_size % 8:
-            return False
-        last = _mapped(ends, torch.int64)[-1:].tolist() or [0]
-        if ids.stat().st_size != 4 * last[0]:
-            return False
-    return True
-
-
-def _clear_away(cache: Path) -> None:
-    """What runs that were killed have left; younger folders may be another run's."""
-    for left in cache.glob(".encoding.*"):
-        with suppress(OSError):  # another run clears away, too
-            if time.time() - left.stat().st_mtime > _DAY:
-                shutil.rmtree(left)
 
 
 def _write(folder: Path, sides: dict[str, Encode], rows: Iterable[Row], max_tokens: int) -> int:

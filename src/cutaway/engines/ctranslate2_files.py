@@ -5,7 +5,6 @@ A model is known by its numbers, not by its file: whoever trains it further gets
 
 import hashlib
 import json
-import shutil
 import tempfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -14,10 +13,10 @@ from typing import Literal, TypeVar
 
 from torch import Tensor
 
+from cutaway.cache import Entry
 from cutaway.checkpoints.weights import raw_bytes
 from cutaway.engines.ctranslate2_spec import library, to_spec
 from cutaway.errors import CheckpointError, ConfigError
-from cutaway.files import cache_folder
 from cutaway.models.network import Network
 from cutaway.models.usage import Usage
 
@@ -45,19 +44,13 @@ def write(network: Network, usage: Usage, folder: Path, stored: Stored = "float3
 def opened(network: Network, usage: Usage, stored: Stored, keep: bool, load: Callable[[Path], T]) -> T:
     """`load(folder)` of the converted model: from the cache, which is filled the first time, if it is worth keeping.
 
-    A cached folder that can't be loaded is made again; where no cache can be written, a temporary one serves.
+    A cached folder that is damaged is made again; where no cache can be written, a temporary one serves.
     """
     if keep:
+        entry = Entry("ctranslate2", fingerprint(network, usage, stored))
         try:
-            folder = cache_folder("ctranslate2") / fingerprint(network, usage, stored)
-            if not folder.is_dir():
-                _make(network, usage, stored, folder)
-            try:
-                return load(folder)
-            except RuntimeError:  # damaged: CTranslate2 says so in many ways
-                shutil.rmtree(folder, ignore_errors=True)
-                _make(network, usage, stored, folder)
-                return load(folder)
+            folder = entry.find() or entry.keep(lambda aside: write(network, usage, aside, stored))
+            return load(folder)
         except OSError:  # no cache
             pass
     with tempfile.TemporaryDirectory(prefix="cutaway-") as name:
@@ -66,24 +59,6 @@ def opened(network: Network, usage: Usage, stored: Stored, keep: bool, load: Cal
         except OSError as error:
             raise CheckpointError(f"can't write the converted model to {name}: {error.strerror}") from None
         return load(Path(name))
-
-
-def _make(network: Network, usage: Usage, stored: Stored, folder: Path) -> None:
-    aside = Path(tempfile.mkdtemp(prefix=".new-", dir=folder.parent))
-    try:
-        write(network, usage, aside, stored)
-        _become(folder, aside)
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
-
-
-def _become(folder: Path, aside: Path) -> None:
-    """`aside` takes the name `folder`, unless another process was first: then theirs, which is the same, stays."""
-    try:
-        aside.rename(folder)
-    except OSError:
-        if not folder.is_dir():
-            raise
 
 
 def fingerprint(network: Network, usage: Usage, stored: Stored) -> str:

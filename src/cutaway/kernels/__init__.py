@@ -6,6 +6,7 @@ import os
 import platform
 import shlex
 import shutil
+import stat
 import subprocess
 import sysconfig
 import tempfile
@@ -18,8 +19,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from cutaway.cache import cache_folder, users_own, why_not_ours
 from cutaway.errors import ConfigError
-from cutaway.files import cache_folder
 from cutaway.machine.environment import KERNELS, forced
 
 SOURCES = sorted(Path(__file__).parent.glob("*.[ch]"))
@@ -178,8 +179,7 @@ def _loaded(choice: str) -> tuple[Kernels | None, str | None]:
     try:
         if target == "avx2" and not torch.cpu.get_capabilities().get("avx2"):
             raise OSError("this processor has no AVX2")
-        built = _built(target)
-        return _functions(built), None
+        return _functions(_built(target)), None
     except (OSError, subprocess.SubprocessError) as error:
         if choice != "auto":
             raise ConfigError(f"{KERNELS.name}={choice}, but {error}; mend that, or unset the variable") from None
@@ -187,7 +187,8 @@ def _loaded(choice: str) -> tuple[Kernels | None, str | None]:
 
 
 def _functions(built: Path) -> Kernels:
-    library = ctypes.CDLL(str(built))
+    opened = f"/proc/self/fd/{_opened(built)}"  # what was checked, whatever takes its name meanwhile
+    library = ctypes.CDLL(opened if os.path.exists(opened) else str(built))
     functions: dict[str, Any] = {}
     for name, (arguments, result) in _SIGNATURES.items():
         functions[name] = getattr(library, name)
@@ -203,17 +204,21 @@ def _functions(built: Path) -> Kernels:
 def _built(target: str) -> Path:
     """The library's path; built if this source, compiler and processor have none yet.
 
-    Its name ends in the digest of its bytes: what is damaged, or not ours, is never loaded, and built again.
+    Its name ends in the digest of its bytes: what is damaged is never loaded, and built again. So is what others than
+    this user may have written: a library runs with all rights of whoever loads it.
     """
     command, flags = compiler(), (*FLAGS, *TARGETS[target])
-    identity = [*(path.read_text() for path in SOURCES), *command, *flags, torch.__version__, platform.machine()]
+    identity = [path.read_text(encoding="utf-8") for path in SOURCES]
+    identity += [*command, *flags, torch.__version__, platform.machine()]
     identity += [f"{name}={value}" for name, value in sorted(torch.cpu.get_capabilities().items())]
-    digest = _digest("\n".join(map(str, identity)).encode())
-    folder = cache_folder("kernels")
+    digest = _digest("\n".join(identity).encode())
+    folder = _folder()
     for library in folder.glob(f"{digest}-*.so"):
-        if library.name == f"{digest}-{_digest(library.read_bytes())}.so":
+        try:
+            os.close(_opened(library))
             return library
-        library.unlink()
+        except OSError:
+            library.unlink()
     with tempfile.TemporaryDirectory(dir=folder) as beside:
         made = Path(beside) / "made.so"
         sources = [str(path) for path in SOURCES if path.suffix == ".c"]
@@ -225,9 +230,32 @@ def _built(target: str) -> Path:
             )  # fmt: skip
             if done.returncode == 0:
                 library = folder / f"{digest}-{_digest(made.read_bytes())}.so"
+                made.chmod(0o700)
                 os.replace(made, library)
                 return library
     raise OSError(f"{command[0]} can't build the kernels")
+
+
+def _folder() -> Path:
+    """In the cache; if that is somebody else's or open to others, in the one this system has for its user."""
+    try:
+        return cache_folder("kernels")
+    except PermissionError:
+        return cache_folder("kernels", users_own())
+
+
+def _opened(library: Path) -> int:
+    """A handle of the library, which stays open; OSError if its bytes are not those that its name tells, or if others
+    than this user may have written them."""
+    handle = os.open(library, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0))
+    facts = os.fstat(handle)
+    reason = why_not_ours(facts)
+    if reason is None and stat.S_ISREG(facts.st_mode):
+        with open(handle, "rb", closefd=False) as file:
+            if library.stem.partition("-")[2] == _digest(file.read()):
+                return handle
+    os.close(handle)
+    raise OSError(f"{library} is not what was built ({reason or 'it is damaged'})")
 
 
 def _digest(contents: bytes) -> str:

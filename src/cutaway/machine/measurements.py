@@ -15,7 +15,8 @@ from threading import Lock, Thread
 
 import torch
 
-from cutaway.files import cache_folder, parse_json
+from cutaway.cache import cache_folder
+from cutaway.files import parse_json
 from cutaway.machine import processor
 
 FORMAT = 1
@@ -119,7 +120,9 @@ def _keep(name: str, numbers: Numbers) -> None:
     with suppress(OSError):
         path = _path()
         contents = {"machine": facts(), "measured": {**_read(), name: numbers}}
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=".", suffix=".json", delete=False) as file:
+        with tempfile.NamedTemporaryFile(
+            "w", dir=path.parent, prefix=".", suffix=".json", delete=False, encoding="utf-8"
+        ) as file:
             json.dump(contents, file, indent=2)
         os.replace(file.name, path)
 

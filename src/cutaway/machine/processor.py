@@ -40,7 +40,7 @@ def has_bfloat16() -> bool:
 def _cpuinfo() -> dict[str, str]:
     """The first processor of /proc/cpuinfo; nothing on other systems."""
     try:
-        text = Path("/proc/cpuinfo").read_text(errors="replace")
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return {}
     lines = (line.split(":", 1) for line in text.split("\n\n")[0].splitlines() if ":" in line)

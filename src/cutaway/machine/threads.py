@@ -83,7 +83,7 @@ class AdaptiveThreads:
 def _run_and_wait() -> tuple[int, int]:
     """Nanoseconds that this thread has run, and has waited for a core; 0 where the system does not tell."""
     try:
-        run, wait, _ = Path("/proc/thread-self/schedstat").read_text().split()
+        run, wait, _ = Path("/proc/thread-self/schedstat").read_text(encoding="ascii").split()
         return int(run), int(wait)
     except (OSError, ValueError):
         return 0, 0

@@ -1,12 +1,11 @@
-"""Texts to search in, and their vectors: those of a file's lines are kept beside it, and found again.
+"""Texts to search in, and their vectors: those of a file's lines are kept in the user's cache, and found again.
 
-The vectors of `notes.txt` are `notes.txt.<model>-<content>.vectors.safetensors`: another model, or another content, is
-another name. When a file has changed, the vectors of its old content are removed as the new ones are written.
+They are kept by what they were made from: another model, or another content of the file, has other vectors. When a file
+has changed, the vectors of its old content are removed as the new ones are written.
 """
 
 import hashlib
 import json
-import os
 import tempfile
 from abc import ABC, abstractmethod
 from array import array
@@ -19,8 +18,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from cutaway.checkpoints.weights import Outgoing, Weights, raw_bytes, write_weights
-from cutaway.errors import CheckpointError, InputError
+from cutaway.cache import Entry
+from cutaway.checkpoints.weights import WEIGHTS, Outgoing, Weights, raw_bytes, write_weights
+from cutaway.errors import InputError
 from cutaway.tasks.each import AtOnce
 from cutaway.text.lines import LONGEST, text_of
 
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 CHUNK = 65_536
 """Vectors that are multiplied at once, and written as one tensor."""
+LARGEST = 10_000_000_000
+"""Bytes of all kept vectors together, and of all indexes: beyond it, what was not used for the longest time goes."""
 Embed = Callable[[Iterator[str]], Iterator[Tensor]]
 Watch = Callable[[Iterator[Tensor], int], Iterator[Tensor]]
 """The same vectors, and somebody looks how many of how many there are."""
@@ -93,15 +95,16 @@ class Lines(Corpus):
                 file.seek(self._places[row])
                 yield text_of(file.readline(LONGEST + 1), self.numbers[row], str(self.path))
 
-    def beside(self, ending: str) -> Path:
+    def entry(self, kind: str) -> Entry:
         """Where what is known of this content by this model is kept."""
-        return self.path.with_name(f"{self.path.name}.{self._identity[:8]}-{self._content[:12]}.{ending}")
+        subject = hashlib.sha256(f"{self.path.resolve()}\0{self._identity}".encode()).hexdigest()[:16]
+        return Entry(kind, hashlib.sha256(f"{self._content}\0{self._identity}".encode()).hexdigest()[:32], subject)
 
     def chunks(self, embed: Embed, watch: Watch | None) -> list[Tensor]:
         if not self.numbers:
             return []
-        file = self.beside("vectors.safetensors")
-        if not self.cached or not file.is_file():
+        found = self.entry("vectors").find() if self.cached else None
+        if found is None:
             vectors = _vectors(self._lines(), len(self.numbers), embed, watch)
             first = next(vectors)  # its width is not known before
             rest = iter(_after(first, vectors))
@@ -116,42 +119,20 @@ class Lines(Corpus):
                 f"vectors.{i:06}": Outgoing(torch.float32, (n, len(first)), lambda n=n: piece(n))  # type: ignore[misc]
                 for i, n in enumerate(sizes)
             }
-            self.keep("vectors.safetensors", lambda aside: write_weights(aside, tensors))
-        try:
-            weights = Weights([file])
-            whole = sum(entry.shape[0] for entry in weights.values()) == len(self.numbers)
-        except CheckpointError:
-            whole = False
-        if not whole:
-            raise InputError(f"{file} does not hold the vectors of {self.path}; remove it, and they are made again")
+            found = self.keep("vectors", lambda aside: write_weights(aside / WEIGHTS, tensors))
+        weights = Weights([found / WEIGHTS])
         return [weights.tensor(name) for name in sorted(weights)]
 
-    def keep(self, ending: str, write: Callable[[Path], object]) -> None:
-        """A file beside the lines, whole or not at all; that of their former content is removed."""
-        file = self.beside(ending)
+    def keep(self, kind: str, write: Callable[[Path], object]) -> Path:
+        """What `write` made, whole or not at all; that of the lines' former content is removed."""
         try:
-            handle, name = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
-            os.close(handle)
-            aside = Path(name)
-            try:
-                write(aside)
-                aside.chmod(self.path.stat().st_mode & 0o666)
-                aside.replace(file)
-            finally:
-                aside.unlink(missing_ok=True)
-            for old in file.parent.glob(f"{_literal(self.path.name)}.{self._identity[:8]}-{'[0-9a-f]' * 12}.{ending}"):
-                if old != file:
-                    old.unlink(missing_ok=True)
+            return self.entry(kind).keep(write, LARGEST)
         except OSError as error:
             raise InputError(
-                f"the vectors of {self.path} can't be kept beside it: {error.strerror or error}; search without "
-                f"keeping them (cache=False, --no-cache)"
+                f"the vectors of {self.path} can't be kept in {error.filename or 'the cache'}: "
+                f"{error.strerror or error}; set CUTAWAY_CACHE to a folder that can be written and has room, or search "
+                f"without keeping them (cache=False, --no-cache)"
             ) from None
-
-
-def _literal(name: str) -> str:
-    """A name as a pattern that only it fits."""
-    return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in name)
 
 
 def _after(first: Tensor, rest: Iterator[Tensor]) -> Iterator[Tensor]:

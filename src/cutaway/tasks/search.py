@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 QUERIES = 64
 """Queries that are compared at once with every text."""
+_GRAPH = "graph.usearch"
 Index = Literal["exact", "ann"]
 Where = str | Path | list[str] | tuple[str, ...]
 Find = Callable[[Tensor, int], list[list[tuple[float, int]]]]
@@ -92,7 +93,7 @@ def search(
 ) -> list[Hit] | list[list[Hit]] | Iterator[list[Hit]]:
     """The `top` texts nearest to a query by cosine, best first. `texts` is a file, of which lines are found, or a list.
 
-    A file's vectors are kept beside it (unless `cache` is False) and made again when the file or the model changes.
+    A file's vectors are kept in the user's cache (unless `cache` is False), until the file or the model changes.
     `index="ann"` looks through an approximate index, built once, instead of at every text: for millions. Empty lines
     are never found, and an empty query finds nothing. `watch` sees the vectors as they are made, for progress.
     """
@@ -168,19 +169,16 @@ def _approximate(chunks: list[Tensor], corpus: Corpus) -> Find:
         raise InputError('index="ann" needs usearch: pip install cutaway[search]') from None
     width = chunks[0].shape[1] if chunks else 1
     graph = Graph(ndim=width, metric="ip", dtype="f32")
-    cached = isinstance(corpus, Lines) and corpus.cached
-    if isinstance(corpus, Lines) and cached and corpus.beside("usearch").is_file():
-        try:
-            graph.view(str(corpus.beside("usearch")))
-        except Exception:  # the library's own, of several kinds
-            raise InputError(f"{corpus.beside('usearch')} is broken; remove it, and it is made again") from None
+    kept = corpus.entry("graphs").find() if isinstance(corpus, Lines) and corpus.cached else None
+    if kept is not None:
+        graph.view(str(kept / _GRAPH))
     else:
         first = 0
         for vectors_ND in chunks:
             graph.add(torch.arange(first, first + len(vectors_ND)).numpy(), vectors_ND.numpy())
             first += len(vectors_ND)
-        if isinstance(corpus, Lines) and cached and chunks:
-            corpus.keep("usearch", lambda aside: graph.save(str(aside)))
+        if isinstance(corpus, Lines) and corpus.cached and chunks:
+            corpus.keep("graphs", lambda aside: graph.save(str(aside / _GRAPH)))
     starts = [sum(len(chunk) for chunk in chunks[:i]) for i in range(len(chunks))]
 
     def vector(row: int) -> Tensor:

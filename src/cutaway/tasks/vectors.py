@@ -1,7 +1,6 @@
 """Vectors into a safetensors file, one after the other: as many as come, in constant memory."""
 
 import json
-import os
 import struct
 import tempfile
 from collections.abc import Iterator
@@ -11,6 +10,7 @@ from torch import Tensor
 
 from cutaway.checkpoints.weights import raw_bytes
 from cutaway.errors import CheckpointError
+from cutaway.files import rights
 
 _ROOM = 248  # bytes for the header, which is written last: how many vectors there are is known only then
 
@@ -31,9 +31,7 @@ def write_vectors(path: Path, vectors: Iterator[Tensor]) -> tuple[int, int]:
                 header = json.dumps({"__metadata__": {"format": "pt"}, "vectors": tensor}).encode()
                 file.seek(0)
                 file.write(struct.pack("<Q", _ROOM) + header.ljust(_ROOM))
-            mask = os.umask(0o022)
-            os.umask(mask)
-            aside.chmod(0o666 & ~mask)  # mkstemp makes files that only their owner may read
+            aside.chmod(rights(path))  # mkstemp makes files that only their owner may read
             aside.replace(path)
         finally:
             aside.unlink(missing_ok=True)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from cutaway.errors import CheckpointError, InputError
+from cutaway.files import rights
 
 ROLES = {
     "start": "bos_token",
@@ -159,7 +160,7 @@ def _replace(path: Path, content: bytes) -> None:
     try:
         with open(handle, "wb") as file:
             file.write(content)
-        os.chmod(aside, 0o644)
+        os.chmod(aside, rights(path))  # mkstemp makes files that only their owner may read
         os.replace(aside, path)
     except BaseException:
         Path(aside).unlink(missing_ok=True)

@@ -10,6 +10,7 @@ import torch
 import cutaway
 from cutaway.checkpoints import native
 from cutaway.errors import CheckpointError
+from cutaway.files import begun
 from cutaway.models.usage import Usage
 from cutaway.training import state
 from cutaway.training.config import ModelChoice
@@ -137,10 +138,11 @@ def draw_curves(lines: list[dict[str, Any]], out: Path, unit: str = "token") -> 
     left.legend()
     for name in looks[0]["valid"]:
         if name != "loss":
-            right.plot(
-                [line["step"] for line in looks], [line["valid"][name] for line in looks], marker=".", label=name
-            )
+            seen = [line for line in looks if name in line["valid"]]
+            right.plot([line["step"] for line in seen], [line["valid"][name] for line in seen], marker=".", label=name)
     right.set(xlabel="step", title="scores on the validation examples")
     right.legend()
-    figure.savefig(out, dpi=110)
+    with begun(aside := out.with_name(f".{out.name}.aside")) as file:
+        figure.savefig(file, dpi=110, format="png")
+    aside.replace(out)
     return True

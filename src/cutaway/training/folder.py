@@ -9,11 +9,14 @@ my-model/
 """
 
 import json
+import math
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +25,7 @@ from torch import Tensor
 from cutaway.checkpoints import native
 from cutaway.checkpoints.weights import WEIGHTS, outgoing, write_weights
 from cutaway.errors import CheckpointError
-from cutaway.files import sync
+from cutaway.files import OURS, no_link, parse_json, rights, sync
 from cutaway.model import Model
 from cutaway.models.network import Network
 from cutaway.models.usage import Usage
@@ -37,6 +40,8 @@ except ImportError:
 
 CLAIM = ".claim"
 CARD, CURVES = "README.md", "curves.png"
+_WRITTEN = (*OURS, "run.toml", "metrics.jsonl", CARD, CURVES, state.FOLDER, ".*.aside")
+"""What a run writes into its folder, as patterns."""
 
 
 class RunFolder:
@@ -90,6 +95,7 @@ class RunFolder:
 
         `anew`: the folder is made if there is none, and is gone again if no run begins in it.
         """
+        self.check_its_own()
         is_new = anew and not self.path.exists()
         try:
             if anew:
@@ -103,13 +109,27 @@ class RunFolder:
                 if is_new and not self.config.is_file():  # only whoever has the claim may clear away
                     shutil.rmtree(self.path, ignore_errors=True)
 
+    def check_its_own(self) -> None:
+        """A folder that came from elsewhere may hold links that lead a run to write, or to delete, in other places."""
+        names = [self.path / name for name in (os.listdir(self.path) if self.path.is_dir() else ())]
+        found = [path for path in names if any(fnmatch(path.name, pattern) for pattern in _WRITTEN)]
+        for place, folders, files in os.walk(self.training):  # which follows no links
+            found += [Path(place, name) for name in (*folders, *files)]
+        for path in found:
+            if not (stat.S_ISREG(mode := path.lstat().st_mode) or stat.S_ISDIR(mode)):
+                kind = "a link" if stat.S_ISLNK(mode) else "no file"
+                raise CheckpointError(
+                    f"{path} is {kind}, which a run never writes there and would follow to another place; remove it, "
+                    f"or put a copy of what it leads to there"
+                )
+
     @contextmanager
     def _locked(self) -> Iterator[None]:
         if fcntl is None:  # Windows: whoever starts two runs in one folder is on their own
             yield
             return
         try:
-            file = (self.training / CLAIM).open("w")
+            file = open(self.training / CLAIM, "ab", opener=no_link)  # noqa: SIM115  # closed below
         except OSError as error:
             raise CheckpointError(
                 f"can't write into {self.training}: {error.strerror or error}; make room, or the folder writable, and "
@@ -142,7 +162,7 @@ class RunFolder:
             old = (self.config, *(self.path / name for name in (WEIGHTS, TARGET, CARD, CURVES)), self.metrics)
             for path in old:  # run.toml first: whatever is cut short after it is no run
                 path.unlink(missing_ok=True)
-            native.write_config(model.network, self.path, model.usage)
+            self._write_config(model.network, model.usage)
             if model.tokenizer is not None:
                 model.tokenizer.save(self.path)
             state.write_whole(self.config, run_toml)
@@ -156,7 +176,9 @@ class RunFolder:
         aside = self.path / f".{WEIGHTS}.aside"
         try:
             note = None if standing is None else {native.STANDING: standing}
+            aside.unlink(missing_ok=True)
             write_weights(aside, {name: outgoing(weight) for name, weight in weights.items()}, note)
+            aside.chmod(rights(self.path / WEIGHTS))
             sync(aside)
             aside.replace(self.path / WEIGHTS)
             sync(self.path)
@@ -168,11 +190,14 @@ class RunFolder:
     def write_usage(self, network: Network, usage: Usage) -> None:
         """config.json with another usage."""
         try:
-            with tempfile.TemporaryDirectory(dir=self.training) as aside:
-                native.write_config(network, Path(aside), usage)
-                state.write_whole(self.path / native.CONFIG, (Path(aside) / native.CONFIG).read_text(encoding="utf-8"))
+            self._write_config(network, usage)
         except OSError as error:
             raise self._unwritten(self.path / native.CONFIG, error) from None
+
+    def _write_config(self, network: Network, usage: Usage) -> None:
+        with tempfile.TemporaryDirectory(dir=self.training) as aside:
+            native.write_config(network, Path(aside), usage)
+            state.write_whole(self.path / native.CONFIG, (Path(aside) / native.CONFIG).read_text(encoding="utf-8"))
 
     def tuned_at(self) -> int | None:
         """The step whose model was tuned, if one was."""
@@ -189,7 +214,7 @@ class RunFolder:
     def log(self, line: Mapping[str, Any]) -> None:
         """One more line of metrics.jsonl."""
         try:
-            with self.metrics.open("a", encoding="utf-8") as file:
+            with open(self.metrics, "a", encoding="utf-8", opener=no_link) as file:
                 file.write(json.dumps(line) + "\n")
         except OSError as error:
             raise self._unwritten(self.metrics, error) from None
@@ -219,8 +244,18 @@ class RunFolder:
 
 
 def _step_of(line: str) -> int:
-    """Of a line of metrics.jsonl; -1 if a power cut has left something else there."""
+    """Of a line of metrics.jsonl; -1 if it is none that a run writes: a power cut, or somebody, has left it there."""
     try:
-        return int(json.loads(line)["step"])
-    except (ValueError, KeyError, TypeError):
+        found = parse_json(line.encode("utf-8"))
+        step, valid = found.pop("step"), found.pop("valid", {"loss": 0.0})
+    except (ValueError, KeyError, TypeError, AttributeError):
         return -1
+    is_whole = "loss" in valid and ("nll" in found) == ("loss" in found) if isinstance(valid, dict) else False
+    numbers = [*found.values(), *valid.values()] if is_whole else [None]
+    return step if type(step) is int and is_numbers(numbers) else -1
+
+
+def is_numbers(values: Any) -> bool:
+    return isinstance(values, list) and all(
+        isinstance(value, int | float) and abs(value) < 2**63 and math.isfinite(value) for value in values
+    )

@@ -2,18 +2,19 @@
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from cutaway.data.batches import Sampler
-from cutaway.errors import CutawayError
+from cutaway.errors import CheckpointError, CutawayError
 from cutaway.kernels import kernels
 from cutaway.machine.memory import keep_freed_memory
 from cutaway.model import Model
@@ -21,7 +22,7 @@ from cutaway.models.network import Network
 from cutaway.training import distributed, state
 from cutaway.training.compiled import compile_network
 from cutaway.training.config import TrainConfig
-from cutaway.training.folder import RunFolder
+from cutaway.training.folder import RunFolder, is_numbers
 from cutaway.training.loss import Loss
 from cutaway.training.optimizer import Optimizer
 from cutaway.training.precision import TrainingPrecision, computing, kernel_choice
@@ -66,6 +67,33 @@ class Progress:
 
     def scores(self, step: int) -> Scores:
         return next(look["scores"] for look in self.looks if look["step"] == step)
+
+
+def check_facts(folder: Path, facts: Mapping[str, Any], metric: str | None = None) -> None:
+    """What a state says of its run is believed only if it can be so: its folder may come from anywhere."""
+    looks, best, config = facts.get("looks", []), facts.get("best"), facts.get("config")
+    is_sound = (
+        isinstance(config, dict)
+        and isinstance(config.get("optimizer"), dict)
+        and isinstance(facts.get("data"), dict)
+        and all(type(each := facts.get(name, 0)) is int and 0 <= each < 2**53 for name in _COUNTS)
+        and is_numbers([facts.get(name, 0.0) for name in ("epochs", "seconds", "looking")])
+        and is_numbers(facts.get("recent", []))
+        and isinstance(looks, list)
+        and all(_is_look(look, metric) for look in looks)
+        and (best is None or best in [look["step"] for look in looks])
+    )
+    if not is_sound:
+        raise CheckpointError(f"{folder}: the newest state does not say where a run stands; start the run anew")
+
+
+_COUNTS = ("step", "epoch", "place", "tokens", "since_best")
+
+
+def _is_look(look: Any, metric: str | None) -> bool:
+    if not isinstance(look, dict) or type(look.get("step")) is not int or not isinstance(look.get("scores"), dict):
+        return False
+    return {"loss", metric or "loss"} <= look["scores"].keys() and is_numbers(list(look["scores"].values()))
 
 
 @dataclass(frozen=True)
@@ -256,13 +284,15 @@ class Loop:
         return sorted(look["step"] for look in (looks[-count:] if of == "last" else ranked[:count]))
 
     def _steps_that_are_there(self) -> list[int]:
-        """Rank 0 knows. Not all are if more were asked for later, or if somebody took them away."""
+        """Rank 0 knows. Not all are if more were asked for later, or if somebody took some away or damaged them."""
         if not (steps := self._averaged_steps()):
             return []
-        there = self.parallel.told({str(step): float(self.snapshots.path(step).is_file()) for step in steps})
+        there = self.parallel.told({str(step): float(self.snapshots.has(step, self.weights)) for step in steps})
         gone = [step for step in steps if not there[str(step)]]
         if gone:
-            self.watch.warn(f"the weights of step {', '.join(map(str, gone))} were not kept: the average is without")
+            self.watch.warn(
+                f"the weights of step {', '.join(map(str, gone))} are gone or damaged: the average is without"
+            )
         return [step for step in steps if step not in gone]
 
     # -------------------------------------------------------------------------------------------------- looks
@@ -333,18 +363,20 @@ class Loop:
             if self.parallel.rank == 0:
                 self.folder.forget_after(0)  # of a run that was killed before its first state
             return
+        check_facts(self.folder.training, found.facts, self.metric)
         if found.facts.get("kernels") != self._kernels():
             self.watch.warn(
                 "the kernels that computed so far are not the ones of this machine (another processor, compiler or "
                 "version): it goes on, but rounds otherwise than a run that was never stopped"
             )
+        self._check_fits(found)
         distributed.fill(self.network, found.tensors["weights"])
         average = found.tensors.get("average", found.tensors["weights"])
         for name, value in self.average.items():
             value.copy_(distributed.part_like(average[name], value))
-        before, now = found.facts["config"]["optimizer"]["kind"], self.config.optimizer.kind
+        before, now = found.facts["config"]["optimizer"].get("kind"), self.config.optimizer.kind
         if before == now:
-            self.optimizer.remember(found.tensors["optimizer"])
+            self.optimizer.remember(found.tensors.get("optimizer", {}))
         else:
             self.watch.warn(f"the optimiser was {before} and is {now} now: it begins without a memory")
         self.saved = found.facts
@@ -353,6 +385,17 @@ class Loop:
             self.sampler.lengths, self.sampler.n_tokens, self.sampler.seed, self.progress.epoch, self.progress.place
         )  # fmt: skip
         self.watch.resumed(self.progress.step)
+
+    def _check_fits(self, found: state.State) -> None:
+        """The weights of a state are those of this network, and its optimiser remembers something."""
+        shapes = {name: weight.shape for name, weight in self.weights.items()}
+        sides = [found.tensors.get(file, {}) for file in ("weights", "average") if file in ("weights", *found.tensors)]
+        fits = all({name: side[name].shape for name in side} == shapes for side in sides)
+        if not fits or (found.step > 0 and "optimizer" not in found.tensors):
+            raise CheckpointError(
+                f"{self.folder.training}: the newest state is not one of the model that {self.folder.path} describes; "
+                f"start the run anew"
+            )
 
     # ---------------------------------------------------------------------------------------------------- end
 

@@ -81,6 +81,8 @@ class Optimizer:
             weight, _, key = name.rpartition("/")
             if weight not in weights:
                 raise CheckpointError(f"the optimiser's state has {name}, which is no weight of this model")
+            if value.dim() > 0 and value.shape != weights[weight].shape:
+                raise CheckpointError(f"the optimiser's state has {name} in another shape than the weight's")
             memory = owner[weights[weight]].state.setdefault(weights[weight], {})
             whole = value.shape == weights[weight].shape and value.dim() > 0
             memory[key] = (part_like(value, weights[weight]) if whole else value).to(weights[weight].device)

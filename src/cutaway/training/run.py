@@ -20,7 +20,7 @@ from cutaway.training import distributed, memory, state
 from cutaway.training.card import write_card
 from cutaway.training.config import FIXED, UNCHANGING, TrainConfig
 from cutaway.training.folder import RunFolder
-from cutaway.training.loop import Loop, Outcome, TrainingError
+from cutaway.training.loop import Loop, Outcome, TrainingError, check_facts
 from cutaway.training.prepare import Prepared, prepare
 from cutaway.training.record import Recorder
 from cutaway.training.toml import read_config, write_config
@@ -124,6 +124,7 @@ def resume(
     folder, watch = RunFolder(Path(out)), watch or Watch()
     if not folder.config.is_file():
         raise CheckpointError(f"{folder.path} holds no run: it has no run.toml; begin one with cutaway train")
+    folder.check_its_own()
     config = read_config(folder.config)
     if device is not None:
         config = replace(config, machine=replace(config.machine, device=device))
@@ -180,6 +181,7 @@ def _check_unchanged(folder: RunFolder, prepared: Prepared, force: bool) -> None
     if (found := state.facts(folder.training)) is None:
         return
     newest, facts = found
+    check_facts(folder.training, facts)
     before, now = _completed(facts["config"]), schema.to_json(prepared.config)
     changed = [name for name in _differences(before, now) if name.split(".")[0] not in UNCHANGING]
     fixed = [name for name in changed if name.split(".")[0] in FIXED]

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from cutaway.checkpoints.weights import Weights, outgoing, write_weights
 from cutaway.errors import CheckpointError
-from cutaway.files import read_json, sync
+from cutaway.files import begun, read_json, rights, sync
 
 FOLDER = "training"
 _LATEST, _FACTS, _MANIFEST = "latest", "facts.json", "manifest.json"
@@ -104,7 +104,9 @@ def _read(folder: Path) -> State:
         weights = Weights([path])
         tensors[path.name.removesuffix(".safetensors")] = {name: weights.tensor(name).clone() for name in weights}
     facts = read_json(folder / _FACTS)
-    return State(int(facts["step"]), facts, tensors)
+    if type(step := facts.get("step")) is not int:
+        raise CheckpointError(f"{folder / _FACTS} does not say after which step it was written")
+    return State(step, facts, tensors)
 
 
 def facts(folder: Path) -> tuple[str, dict[str, Any]] | None:
@@ -136,7 +138,8 @@ def _in_turn(folder: Path) -> tuple[list[str], str]:
     """The states in the order in which they are tried: the one that `latest` names, then newest first."""
     names, latest = _names(folder), ""
     if (folder / _LATEST).is_file():
-        latest = (folder / _LATEST).read_text(encoding="utf-8", errors="replace").strip()
+        with (folder / _LATEST).open("rb") as file:
+            latest = file.read(100).decode("utf-8", errors="replace").strip()
         names.sort(key=lambda name: name != latest)
     return names, latest
 
@@ -153,10 +156,11 @@ def digest(path: Path) -> str:
 def write_whole(path: Path, text: str) -> None:
     """A small file that is the old one or the new one, never half of it."""
     aside = path.with_name(f".{path.name}.aside")
-    with aside.open("w", encoding="utf-8") as file:
-        file.write(text)
+    with begun(aside) as file:
+        file.write(text.encode("utf-8"))
         file.flush()
         os.fsync(file.fileno())
+    aside.chmod(rights(path))
     aside.replace(path)
     sync(path.parent)
 
@@ -174,6 +178,7 @@ class Snapshots:
         aside = self.folder / f"{_WRITING}{step:08}"
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
+            aside.unlink(missing_ok=True)
             write_weights(aside, {name: outgoing(weight) for name, weight in weights.items()})
             sync(aside)
             aside.replace(self.path(step))
@@ -185,6 +190,14 @@ class Snapshots:
                 f"can't keep the weights of step {step} in {self.folder}: {error.strerror or error}; make room, and go "
                 f"on with `cutaway resume`"
             ) from None
+
+    def has(self, step: int, like: Tensors) -> bool:
+        """Whether the weights of this step are there, whole, and of this model."""
+        try:
+            found = Weights([self.path(step)])
+        except CheckpointError:
+            return False
+        return {name: entry.shape for name, entry in found.items()} == {name: tuple(like[name].shape) for name in like}
 
     def mean(self, steps: list[int]) -> dict[str, Tensor]:
         """The average of the weights at these steps, added in float64 in the order of the steps."""
@@ -203,6 +216,8 @@ class Snapshots:
 
     def forget_all_but(self, steps: set[int]) -> None:
         wanted = {self.path(step).name for step in steps}
+        if self.folder.is_symlink():
+            raise CheckpointError(f"{self.folder} is a link, and what it leads to is not of this run; remove it")
         for path in self.folder.glob("*"):
-            if path.name not in wanted:
+            if path.name not in wanted and not path.is_dir():
                 path.unlink(missing_ok=True)

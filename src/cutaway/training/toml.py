@@ -23,6 +23,8 @@ def read_config(path: Path) -> TrainConfig:
         raise ConfigError(f"{path} can't be read: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not TOML: {error}") from None
+    except RecursionError:
+        raise ConfigError(f"{path} is nested too deeply for a run") from None
     return config_of(data, str(path))
 
 
