@@ -206,6 +206,11 @@ class Charsmap:
                 raise _BrokenError(f"unit {place} of its charsmap leads outside")
         self._known: dict[str, tuple[int, str] | None] = {}
 
+    @property
+    def longest_replacement(self) -> int:
+        """Bytes that one rule writes at most."""
+        return max(map(len, self._replacements.split(b"\0")))
+
     def longest(self, text: str, start: int) -> tuple[int, str] | None:
         """Where the longest rule that fits at `start` ends, and its replacement; None if none fits."""
         near = text[start : start + 2]

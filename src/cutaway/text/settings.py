@@ -15,7 +15,7 @@ from cutaway.errors import CheckpointError
 from cutaway.files import parse_json
 from cutaway.text.tokenizer import ROLES
 
-LIMIT = 256 * 2**20
+LIMIT = 64 * 2**20
 """No tokenizer file is larger (the largest known have 35 MB); a larger one is refused unread."""
 
 _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
