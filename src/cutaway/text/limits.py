@@ -14,13 +14,11 @@ import tokenizers
 
 from cutaway.files import check_values, parse_json
 from cutaway.text.sentencepiece import Charsmap
+from cutaway.text.settings import ADDED, LONGEST
 
 GROWTH = 1000
 """So many times longer at most: nmt_nfkc's longest rule makes 33 bytes of 3, and a space symbol is 3 bytes of one."""
 STEPS = 100
-ADDED = 200_000
-LONGEST = 1000
-"""Characters of a token, a prefix, a word that WordPiece looks at, or tokens around a text."""
 
 
 class LimitError(Exception):
