@@ -7,6 +7,7 @@ import re
 import shutil
 import stat
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from fnmatch import fnmatch
@@ -165,22 +166,42 @@ def read_json(path: Path, limit: int = 10_000_000) -> dict[str, Any]:
     return data
 
 
+VALUES = 4_000_000
+"""So many values at most are in one JSON text; the largest vocabularies have 1.5 million, with their merges."""
+DEPTH = 100
+
+
 def parse_json(text: bytes) -> Any:
-    """JSON as the standard has it, every key once. ValueError otherwise, however odd the bytes are."""
+    """JSON as the standard has it, every key once, of at most VALUES values in DEPTH levels. ValueError otherwise,
+    however odd the bytes are."""
+    check_values(text)
     try:
         data = json.loads(text.decode("utf-8"), object_pairs_hook=_once, parse_constant=_no_constant)
         if re.search(rb"\\u[dD][89a-fA-F]", text):  # half a character, written as an escape: no text can hold it
             json.dumps(data, ensure_ascii=False).encode("utf-8")
     except RecursionError:
         raise ValueError("nested too deeply") from None
-    return data
+    level = [data]
+    for _ in range(DEPTH):
+        children = (value.values() if isinstance(value, dict) else value for value in level if value)
+        level = [child for values in children for child in values if isinstance(child, dict | list)]
+        if not level:
+            return data
+    raise ValueError("nested too deeply")
+
+
+def check_values(text: bytes) -> None:
+    """ValueError for more values than VALUES: three bytes of a file (`[],`) are a list of 64 in memory."""
+    count = sum(text.count(mark) for mark in (b",", b"[", b"{"))
+    if count > VALUES:
+        raise ValueError(f"up to {count:,} values, of {VALUES:,} at most")
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        keys = [key for key, _ in pairs]
-        raise ValueError(f"the key {next(key for key in keys if keys.count(key) > 1)[:80]!r} occurs twice")
+        counts = Counter(key for key, _ in pairs)
+        raise ValueError(f"the key {next(key for key, count in counts.items() if count > 1)[:80]!r} occurs twice")
     return found
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cutaway.errors import InputError
+from cutaway.errors import CheckpointError, InputError
 from tests.tasks import small
 
 
@@ -31,6 +31,13 @@ def test_an_answer_ends_where_the_template_ends_a_turn() -> None:
     model.tokenizer.chat_template = "{% for m in messages %}{{ m.content }}\n{% endfor %}"
     "".join(model.chat().say("Hi"))
     assert engine.asked[-1][1].stop_ids == ()
+
+
+def test_a_template_that_fails_is_told_at_once() -> None:
+    model = small.chatty()
+    model.tokenizer.chat_template = "{{ 'x' * 10**10 }}"
+    with pytest.raises(CheckpointError, match="the chat template needs more than 384 MB of memory; put one that works"):
+        model.chat()
 
 
 def test_a_real_model_answers_in_pieces() -> None:

@@ -2,16 +2,20 @@
 
 import json
 import re
+import time
 from collections.abc import Callable
 from typing import Any
 
+import jinja2
 import pytest
 
+from cutaway import sandbox
 from cutaway.errors import CheckpointError, InputError
-from cutaway.text import chat
 from cutaway.text.chat import render
 from cutaway.text.files import load_tokenizer
 from tests.text.conftest import Family
+from tests.text.hostile import SAMPLE
+from tests.text.styles import STYLES
 
 Copy = Callable[..., Family]
 
@@ -50,6 +54,48 @@ def test_texts_equal_transformers(copy: Copy, template: str, prompt: bool) -> No
     assert again == theirs.apply_chat_template(CHAT, add_generation_prompt=prompt, return_dict=False)
 
 
+TURNS = [
+    {"role": "user", "content": " Où est le chat ? \n"},
+    {"role": "assistant", "content": '<think>\nhm\n</think>\n\nSur le "tapis" & là. 👍'},
+    {"role": "user", "content": "Merci\r\n!"},
+]
+CALLS = [
+    *TURNS,
+    {
+        "role": "assistant",
+        "content": "",
+        "tool_calls": [{"id": "a1", "function": {"name": "look", "arguments": {"where": "là", "n": [1, 2.5, None]}}}],
+    },
+    {"role": "tool", "content": "<found>"},
+]
+CONVERSATIONS = {
+    "one turn": TURNS[:1],
+    "three turns": TURNS,
+    "a system prompt": [{"role": "system", "content": "Be <brief>."}, *TURNS],
+    "a tool's call": CALLS,
+    "two of one role": [TURNS[0], TURNS[0]],
+}
+
+
+@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize("prompt", [True, False])
+def test_styles_of_published_templates_equal_transformers(copy: Copy, style: str, prompt: bool) -> None:
+    family = copy("llama", {"chat_template": STYLES[style]})
+    mine, theirs = load_tokenizer(family.folder), family.theirs()
+    assert mine is not None
+    equal = 0
+    for chat in CONVERSATIONS.values():
+        try:
+            expected = theirs.apply_chat_template(chat, tokenize=False, add_generation_prompt=prompt)
+        except jinja2.TemplateError as error:
+            with pytest.raises(InputError, match=re.escape(str(error))):
+                mine.chat(chat, add_generation_prompt=prompt)
+            continue
+        assert mine.chat(chat, add_generation_prompt=prompt) == expected
+        equal += 1
+    assert equal >= 3  # those that insist on turns refuse the last, or the last two
+
+
 def test_template_is_saved(copy: Copy, tmp_path: Any) -> None:
     mine = load_tokenizer(copy("llama", {"chat_template": TEMPLATES[0]}).folder)
     assert mine is not None
@@ -64,35 +110,44 @@ def test_template_is_saved(copy: Copy, tmp_path: Any) -> None:
     [
         ("{% if %}", "the chat template is broken in line 1"),
         ("{% for m in messages %}", "the chat template is broken in line 1"),
-        ("{{ 'x' * 10**9 }}", "builds a value of more than"),
-        ("{{ 10**99999999 }}", "builds a value of more than"),
-        ("{{ '%999999999d' % 1 }}", "builds a value of more than"),
-        ("{{ 'x'.center(10**9) }}", "asks for more than"),
-        ("{{ 'x' | center(10**9) }}", "asks for more than"),
-        ("{{ '{:>999999999}'.format(1) }}", "asks for more than"),
-        (
-            "{% set ns = namespace(x='xx') %}{% for i in range(60) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}",
-            "builds a text",
-        ),
-        (
-            "{% set ns = namespace(x='xx') %}{% for i in range(60) %}{% set ns.x = ns.x + ns.x %}{% endfor %}",
-            "builds a value",
-        ),
-        ("{% for i in range(99999) %}{{ 'x' * 1000 }}{% endfor %}", "writes more than 4000000 characters"),
-        (
-            "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
-            "takes longer than 0.5 seconds",
-        ),
-        (
-            "{% set r = range(99999) %}{% for i in r %}{% for j in r %}{% if j %}{% endif %}{% endfor %}{% endfor %}",
-            "takes longer",
-        ),
+        ("{{ 'x' * 5_000_000 }}", "the chat template writes more than 4,000,000 characters; put one that works into"),
+        ("x" * 2_000_000, "the chat template has 2,000,000 characters, more than 1,000,000; put one"),
+        ("{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}", "takes longer than 0.5 sec"),
+        ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "calls itself without end"),
+        (f"{{{{ {'(' * 1000}1{')' * 1000} }}}}", "is nested too deeply"),
+        ("{{ " + "9" * 5000 + " }}", "can't be compiled"),
     ],
 )
 def test_broken_or_endless_templates(template: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chat, "SECONDS", 0.5)
+    monkeypatch.setattr(sandbox, "SECONDS", 0.5)
     with pytest.raises(CheckpointError, match=message):
         render(template, CHAT, {})
+
+
+@pytest.mark.parametrize("name", SAMPLE)
+def test_hostile_templates_fail_in_time_and_memory(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sandbox, "SECONDS", 0.5)
+    began = time.monotonic()
+    with pytest.raises((CheckpointError, InputError)) as caught:
+        render(SAMPLE[name], CHAT, {})
+    assert re.match("the chat template (takes|needs|is|calls) ", str(caught.value))
+    assert "\n" not in str(caught.value)
+    assert time.monotonic() - began < 5
+
+
+def test_a_template_that_fails_leaves_the_next_one_whole() -> None:
+    with pytest.raises(CheckpointError, match="needs more than 384 MB of memory"):
+        render("{{ 'x' * 10**9 }}", CHAT, {})
+    assert render("{{ messages | length }}", CHAT, {}) == "4"
+
+
+def test_chats_too_large_or_too_deep_for_a_template() -> None:
+    deep: list[Any] = []
+    for _ in range(5000):
+        deep = [deep]
+    for content in ("x" * 25_000_000, deep):
+        with pytest.raises(InputError, match="this chat can't be given to the chat template"):
+            render("x", [{"role": "user", "content": content}], {})
 
 
 @pytest.mark.parametrize(
@@ -105,8 +160,8 @@ def test_broken_or_endless_templates(template: str, message: str, monkeypatch: p
         ("{% set ns = namespace(__x=1) %}", "can't hold the name '__x'"),
         ("{{ 1 / 0 }}", "division by zero"),
         ("{{ messages.missing.more }}", "has no attribute 'missing'"),
-        ("{{ range(10**7) }}", "refuses this chat|asks for more"),
-        ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "refuses this chat"),
+        ("{{ range(10**7) }}", "refuses this chat: Range too big"),
+        ("{{ lipsum() }}", "'lipsum' is undefined"),
     ],
 )
 def test_refused_chats(template: str, message: str) -> None:

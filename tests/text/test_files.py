@@ -48,6 +48,17 @@ def test_no_tokenizer(tmp_path: Path) -> None:
         ("tokenizer_config.json", b'{"extra_special_tokens": 1}', "extra_special_tokens is 1; expected a list"),
         ("tokenizer_config.json", b'{"chat_template": 1}', "chat_template is int; expected a text"),
         ("tokenizer_config.json", b'{"tokenizer_class": "XLNetTokenizer"}', "no recipe 'XLNetTokenizer'"),
+        (
+            "tokenizer_config.json",
+            b'{"unk_token": "%s"}' % (b"x" * 2000),
+            "unk_token has 2,000 characters; expected 1,0",
+        ),
+        (
+            "tokenizer_config.json",
+            b'{"extra_special_tokens": [%s]}' % b",".join(b'"%d"' % i for i in range(200_001)),
+            "adds 200,001 tokens; expected 200,000 at most",
+        ),
+        ("added_tokens.json", b'{"%s": 1}' % (b"x" * 2000), "adds 1 tokens; expected 200,000 at most, of 1,000 char"),
         ("added_tokens.json", b'{"x": "y"}', "added_tokens.json: 'x' has the id 'y'; expected a number from 0"),
         ("vocab.txt", b"a\nb\n", r"vocab.txt has no '\[UNK\]'"),
         ("vocab.txt", b"\xff", "vocab.txt is no UTF-8 text"),

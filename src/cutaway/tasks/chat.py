@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Unpack
 
 from cutaway.decoding.generation import Prompt
 from cutaway.decoding.plan import DEFAULT_TOKENS
-from cutaway.errors import CutawayError, InputError
+from cutaway.errors import InputError
 from cutaway.tasks.able import NEEDS
 from cutaway.tasks.options import Options
 from cutaway.tasks.writer import Writer
@@ -113,7 +113,7 @@ def _ends_of_turn(tokenizer: Tokenizer) -> tuple[int, ...]:
             [{"role": "user", "content": "question"}, {"role": "assistant", "content": said}],
             add_generation_prompt=False,
         )
-    except CutawayError:  # a template that wants other messages; say() will tell
+    except InputError:  # a template that wants other messages; say() will tell
         return ()
     ids = tokenizer.encode(text.rpartition(said)[2].lstrip(), special=False).ids[:1]
     is_special = bool(ids) and not tokenizer.decode(ids) and (tokenizer.token_of(ids[0]) or "").strip("▁ ") != ""

@@ -1,12 +1,14 @@
 """Tokenizers that run in the `tokenizers` library: all but Marian's."""
 
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import tokenizers
 
+from cutaway.errors import InputError
 from cutaway.text.tokenizer import Encoding, Tokenizer, check_text, kept_places, token_ids
 
 KEPT = ("clean_up_tokenization_spaces", "model_input_names", "padding_side", "split_special_tokens", "truncation_side")
@@ -63,7 +65,9 @@ class FastTokenizer(Tokenizer):
         check_text(text)
         if pair is not None:
             check_text(pair)
-        return _encoding(self.backend.encode(text, pair, add_special_tokens=special), max_length)
+        with _explained():
+            found = self.backend.encode(text, pair, add_special_tokens=special)
+        return _encoding(found, max_length)
 
     def encode_many(
         self,
@@ -77,7 +81,8 @@ class FastTokenizer(Tokenizer):
         for item in texts:
             for text in (item,) if isinstance(item, str) else item:
                 check_text(text)
-        found = self.backend.encode_batch(texts, add_special_tokens=special)
+        with _explained():
+            found = self.backend.encode_batch(texts, add_special_tokens=special)
         return [_encoding(one, max_length) for one in found]
 
     def ids_many(
@@ -85,8 +90,10 @@ class FastTokenizer(Tokenizer):
     ) -> list[list[int]]:
         for text in texts:
             check_text(text)
+        with _explained():
+            encodings = self.backend.encode_batch_fast(texts, add_special_tokens=special)
         rows = []
-        for found in self.backend.encode_batch_fast(texts, add_special_tokens=special):
+        for found in encodings:
             ids = found.ids
             if max_length is not None and len(ids) > max_length:
                 ids = [ids[place] for place in kept_places(found.sequence_ids, max_length)]
@@ -94,17 +101,33 @@ class FastTokenizer(Tokenizer):
         return rows
 
     def decode(self, ids: Iterable[int], *, skip_special: bool = True) -> str:
-        text = self.backend.decode(token_ids(ids), skip_special_tokens=skip_special)
+        numbers = token_ids(ids)
+        with _explained():
+            text = self.backend.decode(numbers, skip_special_tokens=skip_special)
         return _tidied(text) if self._tidy else text
 
     def decode_many(self, rows: Iterable[Iterable[int]], *, skip_special: bool = True) -> list[str]:
-        texts = self.backend.decode_batch([token_ids(ids) for ids in rows], skip_special_tokens=skip_special)
+        numbers = [token_ids(ids) for ids in rows]
+        with _explained():
+            texts = self.backend.decode_batch(numbers, skip_special_tokens=skip_special)
         return [_tidied(text) for text in texts] if self._tidy else texts
 
     def save(self, folder: Path) -> None:
         # PreTrainedTokenizerFast means "as tokenizer.json says"; named classes rebuild parts of it by their own rules.
         settings = {**self._settings, "tokenizer_class": "PreTrainedTokenizerFast"}
         self._write(folder, {"tokenizer.json": self.backend.to_str(pretty=True).encode()}, settings)
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """What the library fails at, as a sentence: a pattern that gives up, say, which is a panic of its Rust code."""
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit, GeneratorExit):
+        raise
+    except BaseException as error:  # a panic is not an Exception
+        reason = " ".join(str(error).split())[:200]
+        raise InputError(f"the model's tokenizer fails on this input: {reason}") from None
 
 
 def _encoding(found: tokenizers.Encoding, max_length: int | None) -> Encoding:

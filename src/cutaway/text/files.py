@@ -7,7 +7,7 @@ from typing import Any
 import tokenizers
 
 from cutaway.errors import CheckpointError, unknown
-from cutaway.text import recipes
+from cutaway.text import limits, recipes
 from cutaway.text.fast import FastTokenizer
 from cutaway.text.marian import load_marian
 from cutaway.text.sentencepiece import parse
@@ -108,14 +108,19 @@ def _one_of(known: Mapping[str, Any], family: str | None, guess: str, folder: Pa
 
 def _from_json(data: bytes, path: Path, settings: Settings, family: str | None) -> Tokenizer:
     try:
+        limits.check_file(data)
         backend = tokenizers.Tokenizer.from_buffer(data)
+        backend.no_truncation()
+        backend.no_padding()
+        limits.check(backend)
         names = register(backend, settings, {})
         if backend.post_processor is None:
             backend.post_processor = tokenizers.processors.TemplateProcessing(single="$A:0", pair="$A:0 $B:1")
-        for given in (("a text",), ("a text", "and another")):  # some mistakes show only at work
-            backend.decode(backend.encode(*given).ids)
+        _try(backend)
     except (KeyboardInterrupt, SystemExit, CheckpointError):
         raise
+    except limits.LimitError as error:
+        raise CheckpointError(f"{path} asks for too much: {error}") from None
     except BaseException as error:  # a panic in the library's Rust code is not an Exception
         reason = " ".join(str(error).split())[:200]
         raise CheckpointError(f"{path} is no tokenizer that the tokenizers library can read: {reason}") from None
@@ -127,6 +132,18 @@ def _from_json(data: bytes, path: Path, settings: Settings, family: str | None) 
         chat_template=settings.chat_template,
         settings={"model_input_names": recipes.SEGMENTED if segmented else recipes.PLAIN, **settings.values},
     )
+
+
+def _try(backend: tokenizers.Tokenizer) -> None:
+    """Some mistakes show only at work. Regular expressions of the file's, which may work for long, don't run here."""
+    parts = {name: getattr(backend, name) for name in ("normalizer", "pre_tokenizer", "decoder")}
+    aside = {name: part for name, part in parts.items() if limits.has_patterns(backend, name)}
+    for name in aside:
+        setattr(backend, name, None)
+    for given in (("a text",), ("a text", "and another")):
+        backend.decode(backend.encode(*given).ids)
+    for name, part in aside.items():
+        setattr(backend, name, part)
 
 
 def _usual_names(backend: tokenizers.Tokenizer) -> dict[str, str]:

@@ -9,7 +9,7 @@ from typing import Any
 from tokenizers import AddedToken
 
 from cutaway.errors import CheckpointError
-from cutaway.text.segment import Segmenter
+from cutaway.text.segment import Longest, Segmenter
 from cutaway.text.sentencepiece import parse
 from cutaway.text.settings import Settings, read_bytes, read_vocabulary
 from cutaway.text.tokenizer import ROLES, Encoding, Tokenizer, check_text, kept_places, token_ids
@@ -62,6 +62,7 @@ class MarianTokenizer(Tokenizer):
                 ids[token.content] = number = known.setdefault(token.content, len(known))
                 self._added[number] = token
         self._added_ids = ids
+        self._names = Longest(ids)
         self._special = {*self.names.values(), *(token.content for token in settings.extra)}
 
     @property
@@ -176,12 +177,10 @@ class MarianTokenizer(Tokenizer):
     def _parts(self, text: str) -> list[tuple[int, int, str | None]]:
         """The text cut at added tokens: (start, end, token or None), the longest token first at each place."""
         parts: list[tuple[int, int, str | None]] = []
-        names = sorted(self._added_ids, key=len, reverse=True)
         start = at = 0
-        places = sorted({text.find(name) for name in names} - {-1})
-        at = places[0] if places else len(text)
-        while at < len(text):
-            token = next((name for name in names if text.startswith(name, at)), None)
+        while begin := self._names.begins.search(text, at):
+            at = begin.start()
+            token = self._names.at(text, at)
             if token is None:
                 at += 1
                 continue

@@ -5,6 +5,8 @@ takes the first rule that fits, not the longest; where ids must equal SentencePi
 """
 
 import functools
+import re
+from collections.abc import Iterable
 
 from tokenizers.models import Unigram
 
@@ -24,6 +26,24 @@ Normal = tuple[str, list[int], list[int]]
 """A text as the pieces spell it, and for each of its characters where in the given text it starts and ends."""
 
 
+class Longest:
+    """The longest of some texts at a place; the work does not grow with their number."""
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        self._texts = set(texts)
+        self._lengths: dict[str, list[int]] = {}
+        """First character -> how long the texts are that begin with it, the longest first."""
+        for first, length in sorted({(text[0], len(text)) for text in self._texts}, reverse=True):
+            self._lengths.setdefault(first, []).append(length)
+        self.begins = re.compile(f"[{re.escape(''.join(self._lengths))}]" if self._lengths else "(?!)")
+
+    def at(self, text: str, start: int) -> str | None:
+        for length in self._lengths.get(text[start], ()):
+            if (found := text[start : start + length]) in self._texts:
+                return found
+        return None
+
+
 class Segmenter:
     """Text -> pieces with the characters they cover, and back, for one SentencePiece model."""
 
@@ -32,11 +52,12 @@ class Segmenter:
         self._charsmap = Charsmap(model.charsmap) if model.charsmap else None
         self._kinds = {piece.text: piece.kind for piece in model.pieces}
         self._space = SPACE if model.escape else " "
-        self._own = sorted((piece.text for piece in model.pieces if piece.kind == USER_DEFINED), key=len, reverse=True)
+        own = [piece.text for piece in model.pieces if piece.kind == USER_DEFINED]
+        self._own = Longest(own)
         self._backend = model.bpe() if model.is_bpe else _matched_unigram(model)
         self._unknown = model.unknown if model.is_bpe else 0
         rules_join_words = self._charsmap is not None and self._charsmap.has_rules_with(" ")
-        self._words_apart = not (rules_join_words or any(" " in symbol for symbol in self._own))
+        self._words_apart = not (rules_join_words or any(" " in symbol for symbol in own))
         self._word = functools.lru_cache(maxsize=20_000)(self._normal_word)  # words come again
 
     def split(self, text: str) -> list[tuple[str, Span]]:
@@ -120,9 +141,8 @@ class Segmenter:
 
     def _next(self, text: str, start: int) -> tuple[int, str]:
         """What to write for the text at `start`, and where to go on: the model's own symbols are never changed."""
-        for symbol in self._own:
-            if text.startswith(symbol, start):
-                return start + len(symbol), symbol
+        if (symbol := self._own.at(text, start)) is not None:
+            return start + len(symbol), symbol
         found = None if self._charsmap is None else self._charsmap.longest(text, start)
         return (start + 1, text[start]) if found is None else found
 

@@ -20,6 +20,14 @@ SPACE = "▁"
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 UNIGRAM_MODEL, BPE_MODEL = 1, 2
 
+# Far beyond the largest published models (5 MB, 256,000 pieces of 1.7 million characters, 600,000 merges).
+_LARGEST = 16 * 2**20
+_PIECES = 1_000_000
+_CHARACTERS = 8_000_000
+_LONGEST = 1000  # characters of a piece, bytes that a rule writes
+_LONGEST_RULE = 64  # characters that a rule replaces; nmt_nfkc's longest has 12 bytes
+_MERGES = 4_000_000
+
 
 class Piece(NamedTuple):
     text: str
@@ -66,6 +74,8 @@ class SentencePieceModel:
                 for cut in range(1, len(text)):
                     if text[:cut] in ids and text[cut:] in ids:
                         found.append((-score, -len(text), i, cut, text))
+                if len(found) > _MERGES:
+                    raise CheckpointError(f"a SentencePiece model makes its pieces in more than {_MERGES:,} ways")
         return [(text[:cut], text[cut:]) for _, _, _, cut, text in sorted(found)]
 
     def bpe(self, *, byte_fallback: bool = False) -> BPE:
@@ -86,6 +96,8 @@ class _BrokenError(Exception):
 
 
 def _model(data: bytes) -> SentencePieceModel:
+    if len(data) > _LARGEST:
+        raise _BrokenError(f"it has {len(data):,} bytes; expected {_LARGEST:,} at most")
     pieces: list[Piece] = []
     trainer: dict[int, int | bytes] = {}
     normalizer: dict[int, int | bytes] = {}
@@ -98,6 +110,11 @@ def _model(data: bytes) -> SentencePieceModel:
             normalizer |= dict(_fields(_message(value, "normalizer_spec")))
     if not pieces:
         raise _BrokenError("it holds no pieces")
+    size = sum(len(piece.text) for piece in pieces)
+    if len(pieces) > _PIECES or size > _CHARACTERS:
+        raise _BrokenError(
+            f"it has {len(pieces):,} pieces of {size:,} characters; expected {_PIECES:,} of {_CHARACTERS:,} at most"
+        )
     kind = _number(trainer, 3, UNIGRAM_MODEL)
     if kind not in (UNIGRAM_MODEL, BPE_MODEL):
         raise _BrokenError(f"its model_type is {kind}; only unigram (1) and BPE (2) are known")
@@ -105,8 +122,8 @@ def _model(data: bytes) -> SentencePieceModel:
     if len(unknown) != 1:
         raise _BrokenError(f"it has {len(unknown)} unknown pieces; expected one")
     charsmap = _message(normalizer.get(2, b""), "precompiled_charsmap")
-    if charsmap:
-        Charsmap(charsmap)  # checked here: the library that gets it later does not
+    if charsmap and (size := Charsmap(charsmap).longest_replacement) > _LONGEST:  # the library checks nothing later
+        raise _BrokenError(f"a rule of its charsmap writes {size:,} bytes; expected {_LONGEST:,} at most")
     return SentencePieceModel(
         pieces=pieces,
         is_bpe=kind == BPE_MODEL,
@@ -130,6 +147,8 @@ def _piece(data: bytes) -> Piece:
             (score,) = struct.unpack("<f", _message(value, "score").ljust(4, b"\0")[:4])
         elif number == 3 and isinstance(value, int):
             kind = value
+    if len(text) > _LONGEST:
+        raise _BrokenError(f"it has a piece of {len(text):,} characters; expected {_LONGEST:,} at most")
     if not text or not math.isfinite(score) or not NORMAL <= kind <= BYTE:
         raise _BrokenError(f"it has a piece '{text}' with score {score} of type {kind}")
     return Piece(text, score, kind)
@@ -206,6 +225,11 @@ class Charsmap:
                 raise _BrokenError(f"unit {place} of its charsmap leads outside")
         self._known: dict[str, tuple[int, str] | None] = {}
 
+    @property
+    def longest_replacement(self) -> int:
+        """Bytes that one rule writes at most."""
+        return max(map(len, self._replacements.split(b"\0")))
+
     def longest(self, text: str, start: int) -> tuple[int, str] | None:
         """Where the longest rule that fits at `start` ends, and its replacement; None if none fits."""
         near = text[start : start + 2]
@@ -214,7 +238,7 @@ class Charsmap:
             return None if found is None else (start + found[0], found[1])
         units, place, best = self._units, _offset(self._units[0]), None
         at = start
-        for at in range(start, len(text)):
+        for at in range(start, min(start + _LONGEST_RULE, len(text))):
             for byte in text[at].encode():
                 place ^= byte
                 unit = units[place]
@@ -227,7 +251,7 @@ class Charsmap:
                 continue
             break
         else:
-            at = len(text)
+            at = min(start + _LONGEST_RULE, len(text))
         found = None if best is None else (best[0], self._replacement(best[1]))
         if at < start + 2 and len(self._known) < 65536:  # decided by these two characters alone
             self._known[near] = found

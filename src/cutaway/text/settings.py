@@ -15,8 +15,13 @@ from cutaway.errors import CheckpointError
 from cutaway.files import parse_json
 from cutaway.text.tokenizer import ROLES
 
-LIMIT = 256 * 2**20
+LIMIT = 64 * 2**20
 """No tokenizer file is larger (the largest known have 35 MB); a larger one is refused unread."""
+
+ADDED = 200_000
+"""So many tokens are added to a vocabulary at most."""
+LONGEST = 1000
+"""Characters of a token, of what is put before one, and of a word that WordPiece looks at."""
 
 _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 
@@ -124,12 +129,25 @@ def read_settings(folder: Path) -> Settings:
         if key in tokens
     }
     extra = _extra(tokens, where)
+    if len(added) + len(extra) > ADDED:
+        raise CheckpointError(f"{where} adds {len(added) + len(extra):,} tokens; expected {ADDED:,} at most")
     if "added_tokens_decoder" not in values:
         special = {token.content for token in (*named.values(), *extra) if token is not None}
-        for content, number in (read_vocabulary(folder, "added_tokens.json") or {}).items():
+        for content, number in _added(folder).items():
             added[number] = AddedToken(content, special=content in special, normalized=content not in special)
     template = read_text(folder, "chat_template.jinja")
     return Settings(values, named, added, extra, template if template is not None else _template(values, where))
+
+
+def _added(folder: Path) -> dict[str, int]:
+    """What an older folder adds: token -> id."""
+    found = read_vocabulary(folder, "added_tokens.json") or {}
+    if len(found) > ADDED or any(len(token) > LONGEST for token in found):
+        raise CheckpointError(
+            f"{folder / 'added_tokens.json'} adds {len(found):,} tokens; expected {ADDED:,} at most, "
+            f"of {LONGEST:,} characters at most"
+        )
+    return found
 
 
 def register(backend: tokenizers.Tokenizer, settings: Settings, defaults: Mapping[str, str]) -> dict[str, str]:
@@ -169,6 +187,8 @@ def _token(value: Any, where: str, special: bool = False) -> AddedToken:
     content = value.get("content") if isinstance(value, dict) else None
     if not isinstance(content, str) or not content:
         raise CheckpointError(f"{where} is {value!r}; expected a text, or an object with its content")
+    if len(content) > LONGEST:
+        raise CheckpointError(f"{where} has {len(content):,} characters; expected {LONGEST:,} at most")
     flags = {flag: value[flag] for flag in _FLAGS if value.get(flag) is not None}
     for flag, state in flags.items():
         if not isinstance(state, bool):
