@@ -89,9 +89,10 @@ def open_folder(folder: Path, head: Head | Saved | None = "saved") -> Checkpoint
     keys = Keys(read_json(path), str(path))
     keys.only("pruned_heads", {}, why="cutaway's attention has the same number of heads in every block")
     keys.only("quantization_config", why="cutaway reads float32, float16 and bfloat16 weights, not quantised ones")
+    named = _family(keys) if "model_type" in keys.data else None  # before files are missed that would not help
     weights = open_weights(folder)
     try:
-        family = _family(keys) if "model_type" in keys.data else _fitting_family(keys, weights)
+        family = named or _fitting_family(keys, weights)
         keys = family.spelled(keys)
         contents = _contents(family, weights)
         name, architecture = _architecture(keys, family, contents)
@@ -109,7 +110,8 @@ def _family(keys: Keys) -> Family:
     model_type = keys.get("model_type")
     if not isinstance(model_type, str) or model_type not in BY_MODEL_TYPE:
         code = "; it names code of its own, which cutaway never runs" if keys.get("auto_map") else ""
-        raise CheckpointError(f"{keys.where}: {unknown('model_type', str(model_type)[:80], BY_MODEL_TYPE)}{code}")
+        found = unknown("model_type", str(model_type)[:80], BY_MODEL_TYPE, typed=False)
+        raise CheckpointError(f"{keys.where}: {found}{code}")
     return BY_MODEL_TYPE[model_type]
 
 
@@ -148,7 +150,7 @@ def _architecture(keys: Keys, family: Family, contents: Contents) -> tuple[str, 
             raise keys.wrong("architectures", given, "a list of names")
         if given[0] not in family.architectures:
             kind = f"{family.name} architecture"
-            raise CheckpointError(f"{keys.where}: {unknown(kind, given[0][:80], family.architectures)}")
+            raise CheckpointError(f"{keys.where}: {unknown(kind, given[0][:80], family.architectures, typed=False)}")
         return given[0], family.architectures[given[0]]
     fitting = _fitting(keys, family, contents)
     if not fitting:
