@@ -152,8 +152,17 @@ CASES: list[Case] = [
         "Mistral", "MistralConfig", LLAMA | {"sliding_window": None},
         ("language model", "MistralForCausalLM", {}),
         ("window as long as its context", "MistralForCausalLM", {"sliding_window": 64}),
+        ("sliding window", "MistralForCausalLM", {"sliding_window": 3}),
     ),
-    *_many("Qwen2", "Qwen2Config", LLAMA, ("language model", "Qwen2ForCausalLM", {})),
+    *_many(
+        "Qwen2", "Qwen2Config", LLAMA,
+        ("language model", "Qwen2ForCausalLM", {}),
+        ("sliding window in the last blocks", "Qwen2ForCausalLM",
+         {"use_sliding_window": True, "sliding_window": 3, "max_window_layers": 1}),
+        ("sliding window in one block", "Qwen2ForCausalLM",
+         {"use_sliding_window": True, "sliding_window": 2,
+          "layer_types": ["full_attention", "sliding_attention", "full_attention"]}),
+    ),
     *_many(
         "ViT", "ViTConfig", VIT,
         ("classifier", "ViTForImageClassification", {"num_labels": 5}),
