@@ -117,6 +117,7 @@ CASES: list[Case] = [
          {"tie_word_embeddings": False, "untie": True, "unused": ("cls.predictions.bias",)}),
         ("classifier", "BertForSequenceClassification", {"num_labels": 5}),
         ("answers", "BertForQuestionAnswering", {}),
+        ("pre-training", "BertForPreTraining", {}),
         ("one segment, tanh-gelu", "BertForMaskedLM", {"type_vocab_size": 1, "hidden_act": "gelu_new"}),
     ),
     *_many(
@@ -257,6 +258,8 @@ def theirs_of(model: hf.PreTrainedModel, given: Inputs, config: TransformerConfi
         return torch.stack((out.start_logits, out.end_logits), dim=-1)
     if "logits" in out:
         return out.logits
+    if "prediction_logits" in out:
+        return out.prediction_logits
     return out.pooler_output if config.head is not None else out.last_hidden_state
 
 
