@@ -205,7 +205,7 @@ def narrowed(tensors: Iterable[Tensor], dtype: torch.dtype | None) -> torch.dtyp
     """`dtype`, if it holds every number of these tensors; else their own: nothing that was learnt since is rounded."""
     tensors = list(tensors)
     own = tensors[0].dtype
-    if dtype is None or not all(torch.equal(tensor.to(dtype).to(own), tensor) for tensor in tensors):
+    if dtype in (None, own) or not all(torch.equal(tensor.to(dtype).to(own), tensor) for tensor in tensors):
         return own
     return dtype
 
