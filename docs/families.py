@@ -62,8 +62,8 @@ All of these are one class, `Transformer`, built from one set of parts. What dif
 
 {table(PRESETS)}
 
-Two more fields, which none of these uses: `window`, how many of the newest tokens a decoder's query sees, its own among them
-(Mistral 7B 0.1: 4096), and `window_blocks`, the blocks that have it (Qwen2; none named: all).
+Two more fields, which none of these uses: `window`, how many of the newest tokens a decoder's query sees, its own among
+them (Mistral 7B 0.1: 4096), and `window_blocks`, the blocks that have it (Qwen2; none named: all).
 """
 
 
