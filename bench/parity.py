@@ -117,6 +117,7 @@ CASES: list[Case] = [
          {"tie_word_embeddings": False, "untie": True, "unused": ("cls.predictions.bias",)}),
         ("classifier", "BertForSequenceClassification", {"num_labels": 5}),
         ("answers", "BertForQuestionAnswering", {}),
+        ("pre-training", "BertForPreTraining", {}),
         ("one segment, tanh-gelu", "BertForMaskedLM", {"type_vocab_size": 1, "hidden_act": "gelu_new"}),
     ),
     *_many(
@@ -152,8 +153,17 @@ CASES: list[Case] = [
         "Mistral", "MistralConfig", LLAMA | {"sliding_window": None},
         ("language model", "MistralForCausalLM", {}),
         ("window as long as its context", "MistralForCausalLM", {"sliding_window": 64}),
+        ("sliding window", "MistralForCausalLM", {"sliding_window": 3}),
     ),
-    *_many("Qwen2", "Qwen2Config", LLAMA, ("language model", "Qwen2ForCausalLM", {})),
+    *_many(
+        "Qwen2", "Qwen2Config", LLAMA,
+        ("language model", "Qwen2ForCausalLM", {}),
+        ("sliding window in the last blocks", "Qwen2ForCausalLM",
+         {"use_sliding_window": True, "sliding_window": 3, "max_window_layers": 1}),
+        ("sliding window in one block", "Qwen2ForCausalLM",
+         {"use_sliding_window": True, "sliding_window": 2,
+          "layer_types": ["full_attention", "sliding_attention", "full_attention"]}),
+    ),
     *_many(
         "ViT", "ViTConfig", VIT,
         ("classifier", "ViTForImageClassification", {"num_labels": 5}),
@@ -248,6 +258,8 @@ def theirs_of(model: hf.PreTrainedModel, given: Inputs, config: TransformerConfi
         return torch.stack((out.start_logits, out.end_logits), dim=-1)
     if "logits" in out:
         return out.logits
+    if "prediction_logits" in out:
+        return out.prediction_logits
     return out.pooler_output if config.head is not None else out.last_hidden_state
 
 

@@ -61,6 +61,9 @@ All of these are one class, `Transformer`, built from one set of parts. What dif
 `python -m docs.families`. **Bold** departs from the 2017 paper.
 
 {table(PRESETS)}
+
+Two more fields, which none of these uses: `window`, how many of the newest tokens a decoder's query sees, its own among
+them (Mistral 7B 0.1: 4096), and `window_blocks`, the blocks that have it (Qwen2; none named: all).
 """
 
 

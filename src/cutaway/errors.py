@@ -35,11 +35,14 @@ class CheckpointError(CutawayError):
     """A folder or file that holds no usable weights, or can't be written."""
 
 
-def unknown(kind: str, name: str, known: Iterable[str], limit: int = 40) -> str:
-    """`no preset 'bert-bsae'; did you mean 'bert-base'? (known: ...)`"""
+def unknown(kind: str, name: str, known: Iterable[str], limit: int = 40, *, typed: bool = True) -> str:
+    """`no preset 'bert-bsae'; did you mean 'bert-base'? (known: ...)`
+
+    `typed` False: a program wrote the name, so what is spelled alike is something else, and no guess is made.
+    """
     known, name = sorted(known), str(name)
     name = name if len(name) <= 100 else f"{name[:99]}…"
-    nearest = " or ".join(f"'{each}'" for each in _nearest(name, known))
+    nearest = " or ".join(f"'{each}'" for each in _nearest(name, known)) if typed else ""
     hint = f"; did you mean {nearest}?" if nearest else ""
     listed = ", ".join(known[:limit]) + (", …" if len(known) > limit else "")
     return f"no {kind} '{name}'{hint} (known: {listed})"

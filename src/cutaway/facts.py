@@ -108,32 +108,36 @@ def _huggingface(folder: Path) -> Facts:
 def _native(folder: Path) -> Facts:
     described = native.describe(folder)
     entries = open_weights(folder).entries
+    used = native.of_network(entries)
     expected = _shapes(described.config, len(entries))
-    if expected != {name: entry.shape for name, entry in entries.items()}:
+    if expected != {name: entry.shape for name, entry in used.items()}:
         native.load(folder)  # says what does not fit
     native.warn_of_standing(folder)
-    family, architecture = _origin(described)
+    family, architecture = _origin(described, folder)
     tokenizer = load_tokenizer(folder)
     check_tokenizer(folder, tokenizer, described.config)
     return Facts(
         path=folder,
         format="cutaway",
         config=described.config,
-        stored=[Stored(name, (name,), entry.shape, entry.dtype) for name, entry in entries.items()],
+        stored=[
+            Stored(name, (name,) if name in used else (), entry.shape, entry.dtype) for name, entry in entries.items()
+        ],
         n_bytes=sum(file.stat().st_size for file in {entry.file for entry in entries.values()}),
         family=family,
         architecture=architecture,
         tokenizer=tokenizer,
         usage=described.usage,
         licence=licence(folder),
+        ignored=[name for name in entries if name not in used],
     )
 
 
-def _origin(described: native.Description) -> tuple[str | None, str | None]:
+def _origin(described: native.Description, folder: Path) -> tuple[str | None, str | None]:
     """The family that a model came from, and what it would be called there now."""
     if described.foreign is None or not isinstance(described.config, TransformerConfig):
         return None, None
-    origin = huggingface.Origin(described.foreign)
+    origin = huggingface.Origin(described.foreign, native.spare(folder))
     try:
         return origin.family.name, huggingface.describe(described.config, origin)[1]
     except CheckpointError:  # its head has been changed to one that the family lacks

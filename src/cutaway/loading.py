@@ -70,8 +70,10 @@ def _load(
     usage = checkpoint.usage
     if head != "saved":
         usage = replace(usage, labels=())  # the names of other classes
-    origin = huggingface.Origin(checkpoint.files)
-    return Model(checkpoint.load(dtype), tokenizer, usage, str(name), origin, checkpoint.report, folder)
+    network, origin, dtypes = checkpoint.load(dtype), checkpoint.origin, checkpoint.dtypes
+    if dtype is not None:
+        origin, dtypes = origin.to(dtype), {}
+    return Model(network, tokenizer, usage, str(name), origin, checkpoint.report, folder, dtypes)
 
 
 SHIPPED = Path(__file__).parent / "shipped"
@@ -115,10 +117,12 @@ def _native(folder: Path, name: str, head: Head | huggingface.Saved | None, dtyp
     described = native.describe(folder)
     tokenizer = load_tokenizer(folder)
     check_tokenizer(folder, tokenizer, described.config)
-    origin = None if described.foreign is None else huggingface.Origin(described.foreign)
-    network = native.load(folder, dtype)
+    network, dtypes = native.load(folder, dtype), native.dtypes(folder)
+    origin = None if described.foreign is None else huggingface.Origin(described.foreign, native.spare(folder))
+    if dtype is not None:
+        origin, dtypes = origin and origin.to(dtype), {}
     native.warn_of_standing(folder)
-    return Model(network, tokenizer, described.usage, name, origin, folder=folder)
+    return Model(network, tokenizer, described.usage, name, origin, folder=folder, dtypes=dtypes)
 
 
 def _llama2c(file: Path, head: Head | huggingface.Saved | None, dtype: torch.dtype | None) -> Model:

@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
@@ -74,6 +74,7 @@ class Model:
     origin: huggingface.Origin | None = None
     report: huggingface.Report = field(default_factory=huggingface.Report)
     folder: Path | None = None  # where it was loaded from
+    dtypes: Mapping[str, "torch.dtype"] = field(default_factory=dict, repr=False)  # in the file, if it had several
     engines: dict[Any, "Engine"] = field(default_factory=dict, repr=False, compare=False)  # made when asked for
 
     if TYPE_CHECKING:  # types and overloads are those of the functions
@@ -122,6 +123,8 @@ class Model:
         except BaseException:
             self.network.to(before)  # part of it had moved
             raise
+        if number is not None:
+            self.dtypes, self.origin = {}, None if self.origin is None else self.origin.to(number)
         return self
 
     def save(self, folder: str | Path, format: Format = "cutaway") -> Path:  # noqa: A002  # the word users look for
@@ -131,7 +134,8 @@ class Model:
             raise CheckpointError(unknown("format", format, ("cutaway", "huggingface")))
         with written_aside(folder, self.folder) as aside:
             if format == "cutaway":
-                native.write(self.network, aside, self.usage, None if self.origin is None else self.origin.files)
+                files, spare = (None, None) if self.origin is None else (self.origin.files, self.origin.spare)
+                native.write(self.network, aside, self.usage, files, self.dtypes, spare)
             else:
                 self._write_huggingface(aside)
             if self.tokenizer is not None:
@@ -153,7 +157,7 @@ class Model:
             more = usage_keys(self.usage, self.config)
             new = side_files(self.usage, self.config)
             files = {**files, **{name: {**files.get(name, {}), **keys} for name, keys in new.items()}}
-        huggingface.write(self.network, aside, self.origin, more)
+        huggingface.write(self.network, aside, self.origin, more, self.dtypes)
         for name, keys in files.items():
             if name != CONFIG:
                 (aside / name).write_text(json.dumps(keys, indent=2) + "\n", encoding="utf-8")

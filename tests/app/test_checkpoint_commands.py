@@ -6,6 +6,7 @@ import struct
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from cutaway.cli.main import main
 from cutaway.facts import licence
 from cutaway.loading import load
 from cutaway.model import Model
+from cutaway.models.config import TransformerConfig
 from cutaway.models.summary import size_rows
 from cutaway.models.usage import Usage
 from cutaway.text.train import train_tokenizer
@@ -178,6 +180,14 @@ def test_info_says_the_sizes() -> None:
     llama = size_rows(shrunk("llama-15m"))
     assert (llama["heads"], llama["feed-forward"]) == ("4, each 6 wide; 2 for keys and values", "20 wide, gated, silu")
     assert (llama["vocabulary"], llama["context"]) == ("19 tokens", "13 positions")
+    assert "window" not in llama
+    narrow = shrunk("llama-15m")
+    assert isinstance(narrow, TransformerConfig)
+    assert narrow.decoder is not None
+    window = replace(narrow, decoder=replace(narrow.decoder, window=1000))
+    assert size_rows(window)["window"] == "1,000 tokens"
+    some = replace(narrow, decoder=replace(narrow.decoder, window=1000, window_blocks=(1,)))
+    assert size_rows(some)["window"] == "1,000 tokens, in 1 of 2 blocks"
     gru = size_rows(shrunk("bahdanau-gru"))
     assert gru["layers"] == "encoder 1 of GRU, read both ways\ndecoder 1 of GRU"
     assert (gru["hidden"], gru["context"]) == ("encoder 10\ndecoder 12", "any length")

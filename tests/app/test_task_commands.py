@@ -100,6 +100,22 @@ def notes(tmp_path: Path) -> Path:
     return path
 
 
+def test_pooling_is_told_and_can_be_chosen(
+    run: Run, tmp_path: Path, notes: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    bare = tiny.bert(tmp_path / "bare", "BertModel")
+    assert "mean of the tokens, as no modules.json says how" in " ".join(run("info", bare).out.split())
+    mean = run("embed", "the cat", "-m", bare, "--json").json
+    assert [record.message for record in caplog.records if record.levelname == "WARNING"] == [
+        f"{bare} does not say how it pools (no modules.json): taking the mean of the tokens"
+    ]
+    assert run("embed", "the cat", "-m", bare, "--json", "--pooling", "mean").json == mean
+    assert run("embed", "the cat", "-m", bare, "--json", "--pooling", "pooler").json != mean
+    found = cutaway.load(bare).search("the cat", notes, pooling="cls")
+    lines = run("search", "the cat", notes, "-m", bare, "--pooling", "cls").lines
+    assert lines == [f"{hit.score:.4f}\t{hit.line}\t{hit.text}" for hit in found]
+
+
 def test_fill(run: Run, models: dict[str, Path]) -> None:
     filled = cutaway.load(models["fill"]).fill("the ___ sat", top=3)
     out = run("fill", "the ___ sat", "-m", models["fill"], "--top", 3).lines

@@ -58,6 +58,16 @@ def test_captured_graph_agrees(name: str) -> None:
         torch.testing.assert_close(gradients[1][parameter], plain, rtol=2e-5, atol=bound, msg=parameter)
 
 
+def test_a_sliding_window_in_a_captured_graph() -> None:
+    """Longer than the window, then shorter: one network, two graphs."""
+    config = shallow(shrunk("llama-15m"))
+    network = noisy(replace(config, decoder=replace(config.decoder, window=3)))
+    compiled = torch.compile(network, backend="aot_eager", fullgraph=True, dynamic=True)
+    for length in (7, 5, 2):
+        tokens = torch.arange(2 * length).view(2, length)
+        torch.testing.assert_close(compiled(tokens), network(tokens), **CLOSE)
+
+
 @pytest.mark.skipif(
     shutil.which("g++") is None,
     reason="torch generates C++ for the CPU and needs g++ to build it; the captured graph is tested without",

@@ -42,7 +42,10 @@ PEERS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "gpt2": ("GPT2Config", "GPT2LMHeadModel", GPT2),
     "llama": ("LlamaConfig", "LlamaForCausalLM", LLAMA),
     "mistral": ("MistralConfig", "MistralForCausalLM", {**LLAMA, "sliding_window": None}),
+    "mistral, window": ("MistralConfig", "MistralForCausalLM", {**LLAMA, "sliding_window": 4}),
     "qwen2": ("Qwen2Config", "Qwen2ForCausalLM", LLAMA),
+    "qwen2, window": ("Qwen2Config", "Qwen2ForCausalLM",
+                      {**LLAMA, "use_sliding_window": True, "sliding_window": 3, "max_window_layers": 1}),
 }  # fmt: skip
 
 

@@ -992,6 +992,13 @@ def test_look_ahead_is_right_aligned():
     equal(masks.look_ahead(1, 5), torch.ones(1, 5).bool())
 
 
+def test_a_window_ends_so_many_tokens_back():
+    equal(masks.look_ahead(4, window=2), torch.tensor([[1, 0, 0, 0], [1, 1, 0, 0], [0, 1, 1, 0], [0, 0, 1, 1]]).bool())
+    equal(masks.look_ahead(2, 5, window=3), torch.tensor([[0, 1, 1, 1, 0], [0, 0, 1, 1, 1]]).bool())
+    equal(masks.look_ahead(1, 5, window=1), torch.tensor([[0, 0, 0, 0, 1]]).bool())
+    equal(masks.look_ahead(3, 5, window=5), masks.look_ahead(3, 5))
+
+
 def test_combine():
     keys, ahead = torch.tensor([[1, 1, 0], [0, 1, 1]]).bool(), masks.look_ahead(3)
     assert masks.combine(None, None) is None
@@ -1021,6 +1028,16 @@ def test_bias():
     oblong = masks.bias(2, T, like, causal=True)
     assert not oblong.causal  # torch's shortcut is aligned to the left
     equal(oblong.dense, masks.to_bias(masks.look_ahead(2, T))[None, None])
+
+    sliding = masks.bias(T, T, like, causal=True, window=2)
+    assert not sliding.causal  # the shortcut would see more
+    equal(sliding.dense, masks.to_bias(masks.look_ahead(T, window=2))[None, None])
+    step = masks.bias(1, S, like, causal=True, window=2)
+    equal(step.dense, masks.to_bias(masks.look_ahead(1, S, window=2))[None, None])
+    assert masks.bias(1, S, like, causal=True, window=S) is NO_BIAS  # all keys lie in it
+    assert masks.bias(T, T, like, causal=True, window=T).causal
+    both = masks.bias(S, S, like, causal=True, window=2, visible_BS=LEFT)
+    equal(both.dense, masks.to_bias(masks.combine(LEFT, masks.look_ahead(S, window=2))))
 
     padded = masks.bias(S, S, like, causal=True, visible_BS=RIGHT)
     assert not padded.causal

@@ -9,11 +9,14 @@ import pytest
 import torch
 import transformers as hf
 from torch import Tensor
+from transformers.activations import ACT2FN
 
 import cutaway
 from bench.parity import CASES, inputs, make, theirs_of
+from cutaway.checkpoints.keys import ACTIVATIONS as NAMES
 from cutaway.errors import CheckpointError
 from cutaway.models.config import Classifier, LanguageModel, MaskedLanguageModel, TransformerConfig
+from cutaway.parts.feedforward import ACTIVATIONS
 
 Changed = Callable[..., Path]
 Saved = Callable[[str], Path]
@@ -173,7 +176,14 @@ REFUSED = [
         "'linear'",
     ),
     ("Llama: grouped queries", {"partial_rotary_factor": 0.5}, "partial_rotary_factor=0.5"),
-    ("Mistral: language model", {"sliding_window": 16}, "sliding_window=16"),
+    ("Mistral: language model", {"sliding_window": 0}, "sliding_window is '0'"),
+    ("Qwen2: language model", {"use_sliding_window": True, "max_window_layers": -1}, "max_window_layers is '-1'"),
+    ("Qwen2: language model", {"use_sliding_window": True, "layer_types": ["full_attention"]}, "layer_types is"),
+    (
+        "Qwen2: language model",
+        {"use_sliding_window": True, "layer_types": None, "max_window_layers": 0, "num_hidden_layers": 10**9},
+        "1,000,000,000 blocks",
+    ),
     ("BERT: masked LM", {"position_embedding_type": "relative_key"}, "position_embedding_type=relative_key"),
     ("BERT: masked LM", {"is_decoder": True}, "is_decoder=True"),
     ("GPT-2: language model", {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx=True"),
@@ -211,6 +221,45 @@ def test_what_would_give_other_numbers_is_refused(
         cutaway.load(changed(name, keys))
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"model_type": "roberta"}, "no model_type 'roberta' (known: bert, distilbert, gpt2, llama, "),
+        ({"architectures": ["BertForMultipleChoice"]}, "no BERT architecture 'BertForMultipleChoice' (known: Bert"),
+    ],
+)
+def test_what_a_program_named_is_not_taken_for_a_slip(keys: dict[str, Any], message: str, changed: Changed) -> None:
+    """RoBERTa is no misspelt BERT."""
+    with pytest.raises(CheckpointError) as caught:
+        cutaway.load(changed("BERT: masked LM", keys))
+    assert message in str(caught.value)
+
+
+def test_the_model_type_comes_before_missing_weights(changed: Changed) -> None:
+    folder = changed("BERT: masked LM", {"model_type": "roberta"})
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(CheckpointError, match="no model_type 'roberta'"):
+        cutaway.load(folder)
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_a_file_of_torch_save_is_called_one(zipped: bool, tmp_path: Path) -> None:
+    file = tmp_path / "model.bin"
+    torch.save({"weight": torch.ones(2, 3)}, file, _use_new_zipfile_serialization=zipped)
+    with pytest.raises(CheckpointError) as caught:
+        cutaway.load(file)
+    assert "is a file of torch.save, a pickle" in str(caught.value)
+    assert f"cutaway convert --from-pickle {file} NEW-FOLDER" in str(caught.value)
+
+
+def test_activations_are_those_that_transformers_means() -> None:
+    """In float64, so that only another formula is further off than 1e-12."""
+    x = torch.linspace(-6, 6, 1001, dtype=torch.float64)
+    assert {"gelu_python", "gelu_accurate", "gelu_python_tanh"} <= NAMES.keys()
+    for theirs, ours in NAMES.items():
+        torch.testing.assert_close(ACTIVATIONS[ours](x), ACT2FN[theirs](x), rtol=0, atol=1e-12, msg=theirs)
 
 
 def test_all_that_does_not_fit_is_listed_together(changed: Changed) -> None:

@@ -140,6 +140,8 @@ VARIANTS: dict[str, Config] = {
     "sines, then cosines": _stacks("transformer-tiny", positions="sinusoidal_halves", norm_embedding=True),
     "pre-norm, gated": _stacks("transformer-tiny", norm_place="pre", gated=True, activation="gelu", n_kv_heads=2),
     "post-norm, rms, rotary": _stacks("transformer-tiny", norm="rms", positions="rotary", norm_embedding=True),
+    "sliding window": _stacks("llama-15m", window=3),
+    "sliding window in one block": _stacks("gpt2", window=2, window_blocks=(1,)),
     "no positions": _stacks("bert-tiny", positions="none", qkv_bias=False),
     "two separate tables": replace(shrunk("transformer-tiny"), share_embeddings=False),
     "LSTM with additive attention": replace(shrunk("lstm-seq2seq"), attention="additive"),

@@ -109,6 +109,8 @@ class Scripted(Engine):
     def read(self, inputs: Tensor, mask: Tensor | None = None, segments: Tensor | None = None) -> Tensor:
         raise AssertionError("a scripted engine stands in for writing; no task that writes reads with it")
 
+    hidden = read
+
 
 def scripted(model: Model, *texts: str) -> Scripted:
     """The model's engine becomes one that writes these texts."""

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import cutaway
-from cutaway.errors import InputError
+from cutaway.errors import ConfigError, InputError
 from cutaway.model import Model
 from cutaway.tasks.reader import spans
 from cutaway.tasks.vectors import write_vectors
@@ -96,6 +96,47 @@ def test_an_encoder_without_a_head_gives_the_mean(tmp_path: Path) -> None:
     torch.testing.assert_close(
         model.embed(tiny.TEXTS), theirs(tmp_path, tiny.TEXTS, normalized=False), atol=1e-4, rtol=1e-4
     )
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Model:
+    """BERT as it was trained: a pooler, and no word about sentences."""
+    return cutaway.load(tiny.bert(tmp_path_factory.mktemp("bare"), "BertModel"))
+
+
+@pytest.mark.parametrize("engine", ["native", "ctranslate2"])
+def test_a_bare_bert_gives_the_mean_and_says_so(engine: str, bare: Model, caplog: pytest.LogCaptureFixture) -> None:
+    """As sentence-transformers does; its pooler learnt something else."""
+    assert bare.folder is not None
+    expected = theirs(bare.folder, tiny.TEXTS, normalized=False)
+    torch.testing.assert_close(bare.embed(tiny.TEXTS, engine=engine), expected, atol=1e-4, rtol=1e-4)
+    said = f"{bare.name} does not say how it pools (no modules.json): taking the mean of the tokens"
+    assert [record.message for record in caplog.records if record.levelname == "WARNING"] == [said]
+
+
+@pytest.mark.parametrize("engine", ["native", "ctranslate2"])
+def test_the_pooling_that_is_asked_for(engine: str, bare: Model, caplog: pytest.LogCaptureFixture) -> None:
+    assert bare.folder is not None
+    tokenizer, network = hf.BertTokenizer.from_pretrained(bare.folder), hf.BertModel.from_pretrained(bare.folder).eval()
+    with torch.no_grad():
+        out = network(**tokenizer(tiny.TEXTS, padding=True, return_tensors="pt"))
+    mean = theirs(bare.folder, tiny.TEXTS, normalized=False)
+    expected = {"mean": mean, "cls": out.last_hidden_state[:, 0], "pooler": out.pooler_output}
+    for pooling, vectors in expected.items():
+        found = bare.embed(tiny.TEXTS, pooling=pooling, engine=engine)  # type: ignore[arg-type]  # names of the table
+        torch.testing.assert_close(found, vectors, atol=1e-4, rtol=1e-4)
+    assert [record for record in caplog.records if record.levelname == "WARNING"] == []
+
+
+def test_another_pooling_than_modules_json_keeps_the_length(model: Model, caplog: pytest.LogCaptureFixture) -> None:
+    vectors = model.embed(tiny.TEXTS, pooling="cls")
+    torch.testing.assert_close(vectors.norm(dim=1), torch.ones(6), atol=CLOSE, rtol=0)
+    assert not torch.allclose(vectors, model.embed(tiny.TEXTS), atol=0.01)
+    assert [record for record in caplog.records if record.levelname == "WARNING"] == []
+    with pytest.raises(InputError, match="has no pooler; choose the pooling 'mean' or 'cls'"):
+        model.embed("the cat", pooling="pooler")
+    with pytest.raises(ConfigError, match="pooling: no choice 'max'"):
+        model.embed("the cat", pooling="max")  # type: ignore[arg-type]  # the point
 
 
 def test_minilm_tells_like_from_unlike_in_a_stream_of_any_length(minilm: Model) -> None:

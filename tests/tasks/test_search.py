@@ -171,6 +171,18 @@ def test_a_text_between_equals_is_found_in_order(small: Model) -> None:
     assert [hit.line for hit in small.search("dog", ["dog", "the", "dog", "dog"], top=3)] == [1, 3, 4]
 
 
+def test_a_bare_bert_searches_by_the_mean(tmp_path: Path, file: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Said once, though queries and lines are both read; and what one pooling made is not taken for another's."""
+    model = cutaway.load(tiny.bert(tmp_path / "bare", "BertModel"))
+    mean = model.search("the cat sat", file, top=6)
+    assert [record.levelname for record in caplog.records].count("WARNING") == 1
+    assert mean == model.search("the cat sat", file, top=6, pooling="mean")
+    for pooling in ("cls", "pooler"):
+        kept = model.search("the cat sat", file, top=6, pooling=pooling)  # type: ignore[arg-type]  # names of the table
+        assert kept == model.search("the cat sat", file, top=6, pooling=pooling, cache=False)  # type: ignore[arg-type]
+        assert [hit.score for hit in kept] != [hit.score for hit in mean]
+
+
 def test_what_can_not_be_searched_is_told(small: Model, file: Path, tmp_path: Path) -> None:
     with pytest.raises(
         InputError, match="there is no file 'nowhere.txt' to search in; texts themselves come as a list"

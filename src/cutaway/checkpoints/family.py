@@ -1,6 +1,6 @@
 """What a family of checkpoints is: how its config reads, how its weights are named, and which heads it has."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,7 +35,7 @@ class Architecture:
 
     `bare`: it may also have no head, or one without weights of its own, as sentence vectors that are a plain mean.
     `fits`: whether it has the halves of a config. `prefix`: what it puts before the names of the body, if that is not
-    what the rest of its family does.
+    what the rest of its family does. `spare`: tensors of it that no head of ours reads; without them it is not saved.
     """
 
     head: type[Head] | None
@@ -43,6 +43,7 @@ class Architecture:
     bare: bool = False
     fits: Callable[[TransformerConfig], bool] = lambda _: True
     prefix: str | None = None
+    spare: tuple[str, ...] = ()
 
 
 BODY = Architecture(None, lambda *_: None, bare=True)
@@ -92,14 +93,23 @@ class Family:
         made = self.architectures[architecture]
         return "" if made.bare or not self.prefixes else made.prefix or self.prefixes[0]
 
-    def architecture(self, config: TransformerConfig, model_type: str) -> str | None:
-        """The name under which this family saves such a network; None if it has none."""
+    def architecture(
+        self, config: TransformerConfig, model_type: str, named: str | None = None, spare: Container[str] = ()
+    ) -> str | None:
+        """The name under which this family saves such a network; None if it has none. What was `named` otherwise stays
+        so, if all that it has beyond our network is there (`spare`)."""
         kind = None if config.head is None else type(config.head)
-        for name, architecture in self.architectures.items():
-            matches = architecture.head is kind or (architecture.bare and is_bare(config.head))
-            if matches and architecture.fits(config) and name.lower().startswith(model_type):
-                return name
-        return None
+        found = [
+            name
+            for name, architecture in self.architectures.items()
+            if (architecture.head is kind or (architecture.bare and is_bare(config.head)))
+            and architecture.fits(config)
+            and name.lower().startswith(model_type)
+            and all(tensor in spare for tensor in architecture.spare)
+        ]
+        if named in found and self.architectures[named].spare:
+            return named
+        return next(iter(found), None)
 
 
 def is_bare(head: Head | None) -> bool:

@@ -6,7 +6,7 @@ tensors, mapped from the file where their dtype stays. Saving is the same table 
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -18,10 +18,11 @@ from cutaway.checkpoints.families import BY_MODEL_TYPE, FAMILIES
 from cutaway.checkpoints.family import Architecture, Contents, Family, is_bare
 from cutaway.checkpoints.fill import common_dtype, fill, outline_safely, plain
 from cutaway.checkpoints.keys import Keys
-from cutaway.checkpoints.rules import NameMap, Pair
+from cutaway.checkpoints.rules import NameMap, Operation, Pair
 from cutaway.checkpoints.sentence import read_pooling, write_pooling
 from cutaway.checkpoints.usage import Files, read_side_files, read_usage
-from cutaway.checkpoints.weights import WEIGHTS, Outgoing, Weights, open_weights, write_weights
+from cutaway.checkpoints.weights import WEIGHTS, Outgoing, Weights, narrowed, open_weights, write_weights
+from cutaway.checkpoints.weights import outgoing as as_it_is
 from cutaway.errors import CheckpointError, ConfigError, InputError, unknown
 from cutaway.files import read_json
 from cutaway.models.build import build
@@ -40,6 +41,7 @@ class Report:
     unread_keys: list[str] = field(default_factory=list)  # of config.json: unknown to cutaway
     ignored: list[str] = field(default_factory=list)  # tensors left out: they say nothing, or belong to other heads
     fresh: list[str] = field(default_factory=list)  # our names of weights that begin anew: a head that was asked for
+    spare: list[str] = field(default_factory=list)  # of those ignored, what was learnt, as the rules spell it
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,17 @@ class Checkpoint:
     @property
     def dtype(self) -> torch.dtype:
         return common_dtype(self.weights[name].dtype for name in self.sources)
+
+    @property
+    def dtypes(self) -> dict[str, torch.dtype]:
+        """Our names of the weights, and their dtypes in the file; empty if all have the same."""
+        found = {ours: self.weights[name].dtype for name, pair in self.sources.items() for ours in pair.ours}
+        return found if len(set(found.values())) > 1 else {}
+
+    @property
+    def origin(self) -> "Origin":
+        place = {self.family.canonical(name): name for name in self.report.ignored}
+        return Origin(self.files, {name: self.weights.tensor(place[name]) for name in self.report.spare})
 
     @property
     def files(self) -> Files:
@@ -89,9 +102,10 @@ def open_folder(folder: Path, head: Head | Saved | None = "saved") -> Checkpoint
     keys = Keys(read_json(path), str(path))
     keys.only("pruned_heads", {}, why="cutaway's attention has the same number of heads in every block")
     keys.only("quantization_config", why="cutaway reads float32, float16 and bfloat16 weights, not quantised ones")
+    named = _family(keys) if "model_type" in keys.data else None  # before files are missed that would not help
     weights = open_weights(folder)
     try:
-        family = _family(keys) if "model_type" in keys.data else _fitting_family(keys, weights)
+        family = named or _fitting_family(keys, weights)
         keys = family.spelled(keys)
         contents = _contents(family, weights)
         name, architecture = _architecture(keys, family, contents)
@@ -109,7 +123,8 @@ def _family(keys: Keys) -> Family:
     model_type = keys.get("model_type")
     if not isinstance(model_type, str) or model_type not in BY_MODEL_TYPE:
         code = "; it names code of its own, which cutaway never runs" if keys.get("auto_map") else ""
-        raise CheckpointError(f"{keys.where}: {unknown('model_type', str(model_type)[:80], BY_MODEL_TYPE)}{code}")
+        found = unknown("model_type", str(model_type)[:80], BY_MODEL_TYPE, typed=False)
+        raise CheckpointError(f"{keys.where}: {found}{code}")
     return BY_MODEL_TYPE[model_type]
 
 
@@ -148,7 +163,7 @@ def _architecture(keys: Keys, family: Family, contents: Contents) -> tuple[str, 
             raise keys.wrong("architectures", given, "a list of names")
         if given[0] not in family.architectures:
             kind = f"{family.name} architecture"
-            raise CheckpointError(f"{keys.where}: {unknown(kind, given[0][:80], family.architectures)}")
+            raise CheckpointError(f"{keys.where}: {unknown(kind, given[0][:80], family.architectures, typed=False)}")
         return given[0], family.architectures[given[0]]
     fitting = _fitting(keys, family, contents)
     if not fitting:
@@ -233,6 +248,8 @@ class _Fit:
     def _left_over(self, name: str, report: Report) -> list[str]:
         if self.names.is_ignored(name) or (self.asked and name in self.names.head_names):
             report.ignored.append(self.contents.places[name])
+            if self.names.is_spare(name) and not self.asked:
+                report.spare.append(name)
             return []
         original = self.names.copies.get(name)
         if original is not None and original in self.contents:
@@ -247,9 +264,11 @@ def _is_head(pair: Pair) -> bool:
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a network came from: its config.json and what lay beside it, so that saving gives them back whole."""
+    """Where a network came from: its config.json and what lay beside it, and the tensors of its file that the network
+    has no use for, as the rules spell them; so that saving gives them back whole."""
 
     files: Files
+    spare: Mapping[str, Tensor] = field(default_factory=dict, compare=False)
 
     @property
     def keys(self) -> Mapping[str, Any]:
@@ -259,11 +278,30 @@ class Origin:
     def family(self) -> Family:
         return _family(Keys(self.keys, "the config.json this model came from"))
 
+    @property
+    def architecture(self) -> str | None:
+        """What config.json calls it; None if it says nothing."""
+        match self.keys.get("architectures"):
+            case [str(name), *_]:
+                return name
+        return None
+
+    def to(self, dtype: torch.dtype) -> "Origin":
+        """With its tensors in another dtype."""
+        return replace(self, spare={name: tensor.to(dtype) for name, tensor in self.spare.items()})
+
 
 def write(
-    network: Network, folder: Path, origin: Origin | None = None, usage: Mapping[str, Any] | None = None
-) -> None:  # fmt: skip
-    """config.json and model.safetensors into an empty folder, as transformers reads them; `usage` are further keys."""
+    network: Network,
+    folder: Path,
+    origin: Origin | None = None,
+    usage: Mapping[str, Any] | None = None,
+    dtypes: Mapping[str, torch.dtype] | None = None,
+) -> None:
+    """config.json and model.safetensors into an empty folder, as transformers reads them; `usage` are further keys.
+
+    `dtypes`: of weights that came in another dtype than most, by our names; they go out in it if it holds them.
+    """
     network = plain(network)
     if not isinstance(network.config, TransformerConfig):
         raise CheckpointError("Hugging Face has no recurrent encoder-decoders; save this model as cutaway's own")
@@ -277,14 +315,22 @@ def write(
             ours = tuple(tensors[name] for name in pair.ours)
             shape = pair.operation.save(tuple(tensor.to("meta") for tensor in ours)).shape
             name = pair.theirs if pair.in_head else prefix + pair.theirs
-            outgoing[name] = Outgoing(ours[0].dtype, tuple(shape), partial(pair.operation.save, ours))
+            dtype = narrowed(ours, None if dtypes is None else dtypes.get(pair.ours[0]))
+            outgoing[name] = Outgoing(dtype, tuple(shape), partial(_saved, pair.operation, ours, dtype))
+        for theirs, tensor in {} if origin is None else origin.spare.items():
+            outgoing.setdefault(theirs if names.has_in_head(theirs) else prefix + theirs, as_it_is(tensor))
         write_weights(folder / WEIGHTS, outgoing)
-    dtype = str(next(iter(tensors.values())).dtype).removeprefix("torch.")
-    keys |= dict(usage or {}) | {"architectures": [architecture], "dtype": dtype}
+    if not dtypes or keys.get("dtype") is None:  # of several dtypes, the config names what its maker chose
+        keys["dtype"] = str(next(iter(tensors.values())).dtype).removeprefix("torch.")
+    keys |= dict(usage or {}) | {"architectures": [architecture]}
     (folder / CONFIG).write_text(json.dumps(keys, indent=2) + "\n", encoding="utf-8")
     head = network.config.head
     if isinstance(head, SentenceVector) and is_bare(head):
         write_pooling(head, network.config.last.d_model, folder)
+
+
+def _saved(operation: Operation, ours: tuple[Tensor, ...], dtype: torch.dtype) -> Tensor:
+    return operation.save(ours).to(dtype)
 
 
 def describe(config: TransformerConfig, origin: Origin | None = None) -> tuple[Family, str, dict[str, Any]]:
@@ -296,7 +342,8 @@ def describe(config: TransformerConfig, origin: Origin | None = None) -> tuple[F
         try:
             written = family.write(config)
             model_type = written.pop("model_type", known.get("model_type", family.model_types[0]))
-            architecture = family.architecture(config, model_type)
+            named, spare = (None, ()) if origin is None else (origin.architecture, origin.spare)
+            architecture = family.architecture(config, model_type, named, spare)
             if architecture is None:
                 continue
             contents = _written(family, config)

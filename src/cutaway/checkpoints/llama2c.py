@@ -26,6 +26,8 @@ from cutaway.text.tokenizer import Tokenizer
 
 MAGIC = 0x616B3432  # "ak42", before version 1
 LARGEST = 2**24
+PICKLES = (b"PK\x03\x04", b"\x80\x02")
+"""How files of torch.save begin: zip archives with a pickle in them, or before 2020 the pickle itself."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,11 @@ def read_header(file: Path) -> Header:
         size = file.stat().st_size
     except OSError as error:
         raise CheckpointError(f"{file} can't be read: {error.strerror}") from None
+    if start.startswith(PICKLES):
+        raise CheckpointError(
+            f"{file} is a file of torch.save, a pickle, which can run any code when it is opened; convert it once, "
+            f"with its config.json beside it: cutaway convert --from-pickle {file} NEW-FOLDER"
+        )
     not_one = f"{file} is not a llama2.c model"
     if len(start) < 28:
         raise CheckpointError(f"{not_one}: it has {size} bytes, fewer than a header")

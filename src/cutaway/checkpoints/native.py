@@ -2,17 +2,20 @@
 
 import json
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import safe_open
+from torch import Tensor
 
 from cutaway import schema
 from cutaway.checkpoints.fill import common_dtype, fill, outline_safely, plain
 from cutaway.checkpoints.usage import GENERATION, IMAGES, SENTENCES, Files
-from cutaway.checkpoints.weights import WEIGHTS, open_weights, outgoing, write_weights
+from cutaway.checkpoints.weights import WEIGHTS, Entry, Outgoing, narrowed, open_weights, outgoing, write_weights
 from cutaway.errors import CheckpointError, ConfigError, InputError
 from cutaway.files import read_json, written_aside
 from cutaway.models.config import Config, config_from_json
@@ -22,6 +25,8 @@ from cutaway.models.usage import Usage
 LOG = logging.getLogger("cutaway")
 CONFIG = "config.json"
 FORMAT = "cutaway"
+SPARE = "huggingface."
+"""Before the names of tensors that a network has no use for, but the files it came from had."""
 STANDING = "training"
 """In the metadata of weights that no validation has seen: where their training stood."""
 
@@ -35,12 +40,28 @@ class Description:
     foreign: Files | None = None
 
 
-def write(network: Network, folder: Path, usage: Usage | None = None, foreign: Files | None = None) -> None:
-    """config.json and model.safetensors into an empty folder; a weight that two parts share is written once."""
+def write(
+    network: Network,
+    folder: Path,
+    usage: Usage | None = None,
+    foreign: Files | None = None,
+    dtypes: Mapping[str, torch.dtype] | None = None,
+    spare: Mapping[str, Tensor] | None = None,
+) -> None:
+    """config.json and model.safetensors into an empty folder; a weight that two parts share is written once.
+
+    `dtypes`: of weights that came in another dtype than most, and go out in it if it holds them. `spare`: tensors
+    beside the network's, for the day it goes back to where it came from.
+    """
     network = plain(network)
     tensors = dict(network.named_parameters()) | dict(network.named_buffers())
     write_config(network, folder, usage, foreign)
-    write_weights(folder / WEIGHTS, {name: outgoing(tensor) for name, tensor in tensors.items()})
+    made = {name: narrowed([tensor], (dtypes or {}).get(name)) for name, tensor in tensors.items()}
+    write_weights(
+        folder / WEIGHTS,
+        {name: Outgoing(made[name], tuple(each.shape), partial(each.to, made[name])) for name, each in tensors.items()}
+        | {SPARE + name: outgoing(tensor) for name, tensor in (spare or {}).items()},
+    )
 
 
 def write_config(network: Network, folder: Path, usage: Usage | None = None, foreign: Files | None = None) -> None:
@@ -68,13 +89,31 @@ def load(folder: str | Path, dtype: torch.dtype | None = None) -> Network:
     weights = open_weights(folder)
     network = outline_safely(config, len(weights), folder / CONFIG)
     wanted = dict(network.named_parameters()) | dict(network.named_buffers())
-    found = {name: entry.shape for name, entry in weights.items()}
+    entries = of_network(weights)
+    found = {name: entry.shape for name, entry in entries.items()}
     _check(folder / WEIGHTS, {name: tuple(weight.shape) for name, weight in wanted.items()}, found)
-    whole = [name for name, entry in weights.items() if not entry.dtype.is_floating_point]
+    whole = [name for name, entry in entries.items() if not entry.dtype.is_floating_point]
     if whole:
         raise CheckpointError(f"{folder / WEIGHTS}: {whole[0]} holds {weights[whole[0]].dtype}, not weights")
-    dtype = dtype or common_dtype(entry.dtype for entry in weights.values())
+    dtype = dtype or common_dtype(entry.dtype for entry in entries.values())
     return fill(network, {name: weights.tensor(name).to(dtype) for name in wanted})
+
+
+def of_network(entries: Mapping[str, Entry]) -> dict[str, Entry]:
+    """Those of a file's tensors that the network has."""
+    return {name: entry for name, entry in entries.items() if not name.startswith(SPARE)}
+
+
+def spare(folder: Path) -> dict[str, Tensor]:
+    """The others, mapped from the file, by the names they had where they came from."""
+    weights = open_weights(folder)
+    return {name.removeprefix(SPARE): weights.tensor(name) for name in weights if name.startswith(SPARE)}
+
+
+def dtypes(folder: Path) -> dict[str, torch.dtype]:
+    """The dtype of each weight in the file; empty if all have the same."""
+    found = {name: entry.dtype for name, entry in of_network(open_weights(folder)).items()}
+    return found if len(set(found.values())) > 1 else {}
 
 
 def standing(folder: Path) -> str | None:

@@ -100,13 +100,16 @@ class NameMap:
 
     `body` and `head` are kept apart because files with a head put a prefix before the names of the body (`bert.`).
     `copies` are tensors that may repeat another (an output table tied to the embedding). `ignored` are patterns of
-    tensors that say nothing the config does not say, or that no head of ours reads.
+    tensors that say nothing the config does not say. `spare`, and `spare_head`, are tensors of a body, and of a head,
+    that were learnt but that no head of ours reads: saving gives them back as they came.
     """
 
     body: Sequence[Rule]
     head: Sequence[Rule] = ()
     copies: Mapping[str, str] = field(default_factory=dict)
     ignored: Sequence[str] = ()
+    spare: Sequence[str] = ()
+    spare_head: Sequence[str] = ()
 
     def pairs(self, names: Mapping[str, object]) -> list[Pair]:
         """The rules that apply to a network with these tensors; together they cover every tensor once."""
@@ -131,7 +134,14 @@ class NameMap:
         return {theirs.replace("{i}", str(number)) for theirs in written}
 
     def is_ignored(self, name: str) -> bool:
-        return any(_matches(pattern, name) for pattern in self.ignored)
+        return any(_matches(pattern, name) for pattern in self.ignored) or self.is_spare(name)
+
+    def is_spare(self, name: str) -> bool:
+        return any(_matches(pattern, name) for pattern in (*self.spare, *self.spare_head))
+
+    def has_in_head(self, spare: str) -> bool:
+        """Whether such a tensor belongs to a head, where no prefix stands before its name."""
+        return any(_matches(pattern, spare) for pattern in self.spare_head)
 
 
 def _matches(pattern: str, name: str) -> bool:

@@ -7,7 +7,7 @@ header is checked here before anybody believes it. Writing goes tensor by tensor
 import ctypes
 import json
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path, PurePosixPath
@@ -202,6 +202,15 @@ class Outgoing:
 
 def outgoing(tensor: Tensor) -> Outgoing:
     return Outgoing(tensor.dtype, tuple(tensor.shape), lambda: tensor)
+
+
+def narrowed(tensors: Iterable[Tensor], dtype: torch.dtype | None) -> torch.dtype:
+    """`dtype`, if it holds every number of these tensors; else their own: nothing that was learnt since is rounded."""
+    tensors = list(tensors)
+    own = tensors[0].dtype
+    if dtype in (None, own) or not all(torch.equal(tensor.to(dtype).to(own), tensor) for tensor in tensors):
+        return own
+    return dtype
 
 
 def write_weights(file: Path, tensors: Mapping[str, Outgoing], metadata: Mapping[str, str] | None = None) -> None:

@@ -13,6 +13,7 @@ from cutaway.facts import Facts, Stored, facts
 from cutaway.loading import locate
 from cutaway.models.size import Size, size
 from cutaway.models.summary import size_rows
+from cutaway.tasks.pooling import describe_pooling
 
 FORMATS = {"huggingface": "Hugging Face", "cutaway": "cutaway's own", "llama2.c": "llama2.c"}
 
@@ -89,6 +90,7 @@ def _rows(found: Facts, counted: Size) -> dict[str, str]:
         "architecture": found.architecture,
         "halves": family(found.config),
         "head": None if head is None else head.kind.replace("_", " "),
+        "pooling": describe_pooling(found.config),
         "parameters": f"{counted.parameters:,}",
         "weights": f"{len(found.stored)} tensors, {' and '.join(found.dtypes)}, {short(found.n_bytes)}B",
         **size_rows(found.config),

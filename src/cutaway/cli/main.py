@@ -26,6 +26,7 @@ from cutaway.cli.options import (
     MinP,
     ModelOption,
     NBest,
+    PoolingOption,
     PrecisionOption,
     Seed,
     Source,
@@ -271,6 +272,7 @@ def embed(
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write them all into a safetensors file instead.")
     ] = None,
+    pooling: PoolingOption = None,
     engine: EngineOption = None,
     precision: PrecisionOption = None,
     device: DeviceOption = "auto",
@@ -281,7 +283,7 @@ def embed(
     from cutaway.cli import tasks
 
     where = Where.of(device, dtype, engine, precision)
-    tasks.embed(texts, model, out, engine, precision, where, json)
+    tasks.embed(texts, model, out, pooling, engine, precision, where, json)
 
 
 @app.command(rich_help_panel="Tasks")
@@ -294,6 +296,7 @@ def search(
     ] = "exact",
     cache: Annotated[bool, typer.Option(help="Keep the vectors of the lines in your cache.")] = True,
     top: Annotated[int | None, typer.Option(help="How many lines, best first; 10, or 1 for stdin.", min=1)] = None,
+    pooling: PoolingOption = None,
     engine: EngineOption = None,
     precision: PrecisionOption = None,
     device: DeviceOption = "auto",
@@ -304,7 +307,7 @@ def search(
     from cutaway.cli import tasks
 
     where = Where.of(device, dtype, engine, precision)
-    tasks.search(query, file, model, index, cache, top, engine, precision, where, json)
+    tasks.search(query, file, model, index, cache, top, pooling, engine, precision, where, json)
 
 
 @app.command(rich_help_panel="Tasks")

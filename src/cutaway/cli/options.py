@@ -25,6 +25,10 @@ EngineOption = Annotated[
 PrecisionOption = Annotated[
     Literal["float32", "bfloat16", "float16", "int8"] | None, typer.Option("--precision", help="Of the computation.")
 ]
+PoolingOption = Annotated[
+    Literal["mean", "cls", "pooler"] | None,
+    typer.Option("--pooling", help="How tokens make a vector: as the model says, or else their mean."),
+]
 Dtype = Literal["float32", "float16", "bfloat16"]
 DeviceOption = Annotated[
     str, typer.Option("--device", help="auto (a GPU if there is one), cpu, cuda, cuda:1 or mps.", show_default=False)

@@ -17,6 +17,7 @@ from cutaway.cli.terminal import show
 from cutaway.errors import InputError
 from cutaway.tasks.classify import Label
 from cutaway.tasks.fill import Filled
+from cutaway.tasks.pooling import Pooling
 from cutaway.tasks.search import Hit, Index
 from cutaway.tasks.spans import Answer, Span
 from cutaway.tasks.vectors import write_vectors
@@ -68,6 +69,7 @@ def embed(
     texts: list[str] | None,
     model: str,
     out: Path | None,
+    pooling: Pooling | None,
     engine: str | None,
     precision: str | None,
     where: Where,
@@ -75,7 +77,7 @@ def embed(
 ) -> None:
     if out is not None and ((out.exists() and not out.is_file()) or not out.absolute().parent.is_dir()):
         raise InputError(f"{out} can't be written: it is a folder or device, or lies in none; give the name of a file")
-    results = ready(model, where).embed(inputs_of(texts), engine=engine, precision=precision)
+    results = ready(model, where).embed(inputs_of(texts), pooling=pooling, engine=engine, precision=precision)
     if out is None:
         _show(results, _vector_json if as_json else _numbers, texts)
         return
@@ -91,6 +93,7 @@ def search(
     index: Index,
     cache: bool,
     top: int | None,
+    pooling: Pooling | None,
     engine: str | None,
     precision: str | None,
     where: Where,
@@ -104,8 +107,9 @@ def search(
         return show_progress(vectors, total, scrolling=False)
 
     results = ready(model, where).search(
-        inputs_of(queries), file, top=top, index=index, cache=cache, watch=watch, engine=engine, precision=precision
-    )
+        inputs_of(queries), file, top=top, index=index, cache=cache, watch=watch, pooling=pooling, engine=engine,
+        precision=precision,
+    )  # fmt: skip
 
     def hits(found: list[Hit]) -> str:
         return _between(one).join(f"{hit.score:.4f}\t{hit.line}\t{hit.text}" for hit in found)

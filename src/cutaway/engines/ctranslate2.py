@@ -223,6 +223,16 @@ class CTranslate2(Engine):
     # Reading
 
     def read(self, inputs: Tensor, mask: Tensor | None = None, segments: Tensor | None = None) -> Tensor:
+        found = self._forward(inputs, mask, segments)
+        return found if self.encoder is None else self.network.read(found.to(self._dtype()), mask)
+
+    def hidden(self, inputs: Tensor, mask: Tensor | None = None, segments: Tensor | None = None) -> Tensor:
+        if self.encoder is None:
+            raise InputError("CTranslate2 tells the logits of a decoder, not its hidden states; the native engine does")
+        return self._forward(inputs, mask, segments)
+
+    def _forward(self, inputs: Tensor, mask: Tensor | None, segments: Tensor | None) -> Tensor:
+        """The hidden states of an encoder, the logits of a decoder."""
         if self.encoder is not None and self.decoder is not None:
             raise InputError("an encoder-decoder needs two inputs; CTranslate2 reads with one-sided models only")
         if segments is not None and (self.encoder is None or not self.encoder.n_segments):
@@ -249,7 +259,7 @@ class CTranslate2(Engine):
         else:  # back to where the tokens stood
             found = packed.new_zeros(*inputs.shape, packed.shape[-1])
             found[real] = packed[torch.arange(packed.shape[1]) < real.sum(1, keepdim=True)]
-        return found if self.encoder is None else self.network.read(found.to(self._dtype()), mask)
+        return found
 
     def _dtype(self) -> torch.dtype:
         return next(self.network.parameters()).dtype

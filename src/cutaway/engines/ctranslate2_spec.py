@@ -72,6 +72,9 @@ def unsupported(network: Network) -> str | None:
             return f"CTranslate2 has no such model with positions='{stack.positions}'"
         if stack.positions == "rotary" and network.config.encoder is not None:
             return "CTranslate2 turns queries and keys (positions='rotary') of decoder-only models"
+    last = network.config.last  # a window as long as the context hides nothing within it
+    if last.window is not None and (last.max_positions is None or last.window < last.max_positions):
+        return "CTranslate2 reads a prompt that is longer than the sliding window in another way"
     if len(stacks) == 2 and any(stack.kv_heads != stack.n_heads for stack in stacks):
         return "CTranslate2 groups queries (n_kv_heads) in decoder-only models"
     if network.config.encoder is not None and network.config.decoder is not None and any(s.n_segments for s in stacks):

@@ -49,3 +49,7 @@ class Engine(ABC):
     @abstractmethod
     def read(self, inputs: Tensor, mask: Tensor | None = None, segments: Tensor | None = None) -> Tensor:
         """What the network says of one batch, as `network(inputs, mask=mask)` does."""
+
+    @abstractmethod
+    def hidden(self, inputs: Tensor, mask: Tensor | None = None, segments: Tensor | None = None) -> Tensor:
+        """What the last block gives for one batch, before the head: [B, T, D]."""

@@ -49,6 +49,10 @@ class Native(Engine):
         with torch.inference_mode(), memory_explained(self.device):
             return self.network(inputs, mask=mask, segments=segments)
 
+    def hidden(self, inputs: Tensor, mask: Tensor | None = None, segments: Tensor | None = None) -> Tensor:
+        with torch.inference_mode(), memory_explained(self.device):
+            return self.network.hidden(inputs, mask=mask, segments=segments)
+
 
 def in_precision(network: Network, precision: Precision) -> Network:
     """A network with the same weights, or copies in another dtype, ready to run."""

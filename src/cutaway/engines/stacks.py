@@ -51,6 +51,7 @@ class WholeStack:
         cache = around.cache
         n_keys = T + (0 if cache is None else cache.length)
         unknown = (self.cross and cache is None) or (T > 1 and (n_keys > LONGEST or around.holders is not None))
+        unknown = unknown or any(bias is not around.biases[0] for bias in around.biases)  # some see less than others
         if unknown or anybody_listens():
             return self.stack.through_blocks(x_BTD, around)
         x_BTD = x_BTD.detach().contiguous()  # changed in place: nobody else has seen it
@@ -68,7 +69,7 @@ class WholeStack:
             call.memory_keys = cache.slots[self.names[0][1]].length
             call.memory_k, call.memory_v = self._addresses(made, alive)
             call.memory_bias = self._bias(around.memory_bias, B // around.serves, T, call.memory_keys, alive)
-        call.bias = self._bias(around.bias, B, T, n_keys, alive)
+        call.bias = self._bias(around.biases[0], B, T, n_keys, alive)
         if around.holders is not None:
             call.holders = around.holders.data_ptr()
         if around.rotation is not None:

@@ -60,6 +60,8 @@ class StackConfig:
     rotary_scaling: RotaryScaling | None = None
     t5_buckets: Size = 32
     t5_max_distance: Size = 128
+    window: Size | None = None  # a decoder's query sees so many of the newest tokens, its own included; None: all
+    window_blocks: tuple[int, ...] = ()  # the blocks that have the window, from 0; none named: all
     n_segments: Count = 0
     scale_embedding: bool = True  # by √d_model
     norm_embedding: bool = False
@@ -91,6 +93,10 @@ class StackConfig:
                 f"t5_buckets={self.t5_buckets} must be at least 4, "
                 f"and t5_max_distance={self.t5_max_distance} above half of it"
             )
+        if self.window_blocks and self.window is None:
+            raise ConfigError(f"window_blocks={list(self.window_blocks)} have no window: say how many tokens they see")
+        if any(type(block) is not int or block < 0 for block in self.window_blocks):
+            raise ConfigError(f"window_blocks={list(self.window_blocks)} must be numbers of blocks, from 0")
         if self.patches is not None and self.positions != "learned":
             raise ConfigError(f"image patches have learned positions, not positions='{self.positions}'")
 
@@ -101,6 +107,10 @@ class StackConfig:
     @property
     def head_width(self) -> int:
         return head_width(self.d_model, self.n_heads, self.d_head)
+
+    def window_of(self, block: int) -> int | None:
+        """The window of one block's self-attention; None: it sees all."""
+        return self.window if not self.window_blocks or block in self.window_blocks else None
 
 
 Pooling = Literal["first", "mean", "last"]
@@ -190,6 +200,8 @@ class TransformerConfig:
             raise ConfigError("a Transformer has an encoder, a decoder or both; the config gives neither")
         if self.decoder is not None and self.decoder.vocabulary is None:
             raise ConfigError("a decoder writes text: its config needs a vocabulary")
+        if self.encoder is not None and self.encoder.window is not None:
+            raise ConfigError(f"window={self.encoder.window}: an encoder looks both ways; only a decoder has a window")
         if self.encoder is not None and self.decoder is not None and self.encoder.d_model != self.decoder.d_model:
             raise ConfigError(
                 f"the decoder (d_model={self.decoder.d_model}) reads the encoder's output "

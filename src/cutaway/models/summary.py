@@ -23,7 +23,8 @@ def sizes(config: Config) -> dict[str, dict[str, Any]]:
 def stack_sizes(stack: StackConfig | RecurrentStackConfig) -> dict[str, Any]:
     """Blocks, widths and heads of a Transformer's stack; of a recurrent one, layers and the width of its state.
 
-    `context` is how many positions it was made for; None: as many as one likes.
+    `context` is how many positions it was made for; None: as many as one likes. `window` is how many of the newest
+    tokens each one sees, in so many blocks as `windows`; None: all.
     """
     if isinstance(stack, RecurrentStackConfig):
         return {
@@ -36,6 +37,8 @@ def stack_sizes(stack: StackConfig | RecurrentStackConfig) -> dict[str, Any]:
         "d_head": stack.head_width, "d_ff": stack.d_ff, "gated": stack.gated, "activation": stack.activation,
         "positions": stack.positions, "vocabulary": stack.vocabulary,
         "context": stack.max_positions if patches is None else patches.n_positions,
+        "window": stack.window,
+        "windows": sum(stack.window_of(i) is not None for i in range(stack.n_blocks)),
         "image": None if patches is None else {
             "size": patches.image_size, "patch": patches.patch_size, "channels": patches.channels
         },
@@ -89,8 +92,12 @@ def _recurrent(sizes: dict[str, Any]) -> dict[str, str]:
 
 
 def _text(sizes: dict[str, Any], unlimited: str) -> dict[str, str]:
-    context = sizes["context"]
-    return {
+    context, window = sizes["context"], sizes.get("window")
+    rows = {
         "vocabulary": f"{sizes['vocabulary']:,} tokens",
         "context": unlimited if context is None else f"{context:,} positions",
     }
+    if window is None:
+        return rows
+    some = "" if sizes["windows"] == sizes["blocks"] else f", in {sizes['windows']} of {sizes['blocks']} blocks"
+    return rows | {"window": f"{window:,} tokens{some}"}

@@ -93,6 +93,7 @@ def build_stack(config: StackConfig, *, causal: bool, cross: bool) -> Stack:
         build_embedding(config),
         [build_block(config, cross=cross) for _ in range(config.n_blocks)],
         causal=causal,
+        windows=[config.window_of(i) for i in range(config.n_blocks)],
         rotate=rotate,
         relative_bias=relative_bias,
         final_norm=final_norm,

@@ -42,15 +42,19 @@ def _known(condition: Tensor) -> bool:
     return not torch.compiler.is_compiling() and bool(condition)
 
 
-def look_ahead(n_queries: int, n_keys: int | None = None, device: torch.device | None = None) -> Tensor:
-    """visible_TS: query t may look at keys up to and including itself.
+def look_ahead(
+    n_queries: int, n_keys: int | None = None, device: torch.device | None = None, window: int | None = None
+) -> Tensor:
+    """visible_TS: query t may look at keys up to and including itself; with a sliding window, at the last `window`.
 
     Right-aligned: the last query is the last key. In a cached step (fewer queries than keys) the queries are the newest
-    tokens, so with 1 query and 5 keys everything is visible.
+    tokens, so with 1 query and 5 keys everything is visible, or the last `window` keys.
     """
     n_keys = n_queries if n_keys is None else n_keys
     check_newest(n_queries, n_keys)
-    return torch.ones(n_queries, n_keys, dtype=torch.bool, device=device).tril(n_keys - n_queries)
+    itself = n_keys - n_queries  # the diagonal on which a query meets its own key
+    visible_TS = torch.ones(n_queries, n_keys, dtype=torch.bool, device=device).tril(itself)
+    return visible_TS if window is None else visible_TS.triu(itself - window + 1)
 
 
 def check_newest(n_queries: int, n_keys: int) -> None:
@@ -101,20 +105,28 @@ def bias(
     like: Tensor,
     *,
     causal: bool,
+    window: int | None = None,
     visible_BS: Tensor | None = None,
     positions_BHTS: Tensor | None = None,
 ) -> Bias:
-    """The bias of one attention; made once for a whole stack. `like` gives dtype and device."""
+    """The bias of one attention; made once for a whole stack. `like` gives dtype and device.
+
+    `window`: a causal query sees only so many of the newest keys, hidden ones counted, its own included.
+    """
     if visible_BS is not None and _known(visible_BS.all()):
         visible_BS = None
-    ahead_TS = look_ahead(n_queries, n_keys, like.device) if causal and n_queries > 1 else None
+    slides = window is not None and window < n_keys
+    ahead_TS = None
+    if causal and (n_queries > 1 or slides):
+        ahead_TS = look_ahead(n_queries, n_keys, like.device, window if slides else None)
     visible = combine(visible_BS, ahead_TS)
     if visible is None:
         return NO_BIAS if positions_BHTS is None else Bias(positions_BHTS)
     dense = to_bias(visible, like.dtype)
     if positions_BHTS is not None:
         return Bias(dense + positions_BHTS)
-    if visible_BS is None and n_queries == n_keys:  # decided here: compiled, an open comparison is no bool
+    # Decided here: compiled, an open comparison is no bool.
+    if visible_BS is None and n_queries == n_keys and not slides:
         return Bias(dense, causal=True)
     return Bias(dense)
 

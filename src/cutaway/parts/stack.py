@@ -1,6 +1,6 @@
 """A stack: embedding, N blocks, and what the blocks share: mask, rotation, T5's position bias, the last norm."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from torch import Tensor, nn
@@ -19,7 +19,7 @@ class Around:
     """What all blocks of a stack share in one pass; `Block.forward` says what each is."""
 
     memory: Tensor | None  # [B, S, D]
-    bias: Bias
+    biases: Sequence[Bias]  # of each block's self-attention
     memory_bias: Bias
     rotation: Rotation | None
     cache: Cache | None
@@ -34,8 +34,9 @@ Through = Callable[[Tensor, Around], Tensor]
 class Stack(nn.Module):
     """blocks(embedding(inputs)): the encoder, or the decoder, of a Transformer. ids [B, T] -> [B, T, D]
 
-    `causal` hides the future; `rotate(positions, dtype=…)` gives their rotation; `relative_bias` T5's; `final_norm`
-    closes a pre-norm stack. Each is made once here and given to every block.
+    `causal` hides the future; `windows` are the blocks' sliding windows (None: a block sees all); `rotate(positions,
+    dtype=…)` gives their rotation; `relative_bias` T5's; `final_norm` closes a pre-norm stack. Each is made once here
+    and given to every block.
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class Stack(nn.Module):
         blocks: Iterable[Block],
         *,
         causal: bool,
+        windows: Sequence[int | None] = (),
         rotate: Callable[..., Rotation] | None = None,
         relative_bias: RelativeBias | None = None,
         final_norm: LayerNorm | RMSNorm | None = None,
@@ -54,6 +56,7 @@ class Stack(nn.Module):
         self.embedding = embedding
         self.relative_bias = relative_bias
         self.blocks = nn.ModuleList(blocks)
+        self.windows = tuple(windows) or (None,) * len(self.blocks)
         self.final_norm = final_norm
         self.fused: Through | None = None  # all blocks in one go, which engines/ may give
 
@@ -84,9 +87,14 @@ class Stack(nn.Module):
         position_bias = None
         if self.relative_bias is not None:
             position_bias = self.relative_bias.between(T, n_past + T, places if places.dim() == 2 else None)
-        bias = masks.bias(
-            T, n_past + T, x_BTD, causal=self.causal, visible_BS=visible_BS, positions_BHTS=position_bias
-        )  # fmt: skip
+        made = {
+            window: masks.bias(
+                T, n_past + T, x_BTD, causal=self.causal, window=window, visible_BS=visible_BS,
+                positions_BHTS=position_bias,
+            )
+            for window in dict.fromkeys(self._reaches(n_past + T))
+        }  # fmt: skip
+        biases = [made[window] for window in self._reaches(n_past + T)]
         rotation = None if self.rotate is None else self.rotate(place, dtype=x_BTD.dtype)
         memory_BSD, memory_bias, serves = None, masks.NO_BIAS, 1
         if memory is not None:
@@ -95,18 +103,22 @@ class Stack(nn.Module):
             memory_bias = masks.bias(T, memory_BSD.shape[1], x_BTD, causal=False, visible_BS=memory.mask)
 
         around = Around(
-            memory_BSD, bias, memory_bias, rotation, cache, serves, None if cache is None else cache.held(T)
+            memory_BSD, biases, memory_bias, rotation, cache, serves, None if cache is None else cache.held(T)
         )
         x_BTD = (self.fused or self.through_blocks)(x_BTD, around)
         if cache is not None:
             cache.advance(T, visible_BS)
         return x_BTD
 
+    def _reaches(self, n_keys: int) -> list[int | None]:
+        """The windows of the blocks; None where so few keys all lie in it."""
+        return [None if window is None or window >= n_keys else window for window in self.windows]
+
     def through_blocks(self, x_BTD: Tensor, around: Around) -> Tensor:
         """Block by block, and the last norm."""
         for i, block in enumerate(self.blocks):
             x_BTD = block(
-                x_BTD, around.memory, bias=around.bias, memory_bias=around.memory_bias, rotation=around.rotation,
+                x_BTD, around.memory, bias=around.biases[i], memory_bias=around.memory_bias, rotation=around.rotation,
                 cache=around.cache, name=str(i), serves=around.serves, holders=around.holders,
             )  # fmt: skip
         return x_BTD if self.final_norm is None else self.final_norm(x_BTD)

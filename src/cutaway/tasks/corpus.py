@@ -149,9 +149,9 @@ def _vectors(texts: Iterable[str], n: int, embed: Embed, watch: Watch | None) ->
     return (F.normalize(vector, dim=0) for vector in (vectors if watch is None else watch(vectors, n)))
 
 
-def identity(model: "Model", engine: "Engine") -> str:
-    """A digest of all that a vector depends on: weights, config, tokenizer, usage, precision."""
-    digest = hashlib.sha256(f"{engine.name} {engine.precision} {model.usage.max_tokens}".encode())
+def identity(model: "Model", engine: "Engine", pooling: str | None = None) -> str:
+    """A digest of all that a vector depends on: weights, config, tokenizer, usage, precision, pooling."""
+    digest = hashlib.sha256(f"{engine.name} {engine.precision} {model.usage.max_tokens} {pooling}".encode())
     digest.update(json.dumps(asdict(model.config), sort_keys=True, default=str).encode())
     for name, tensor in sorted(model.network.state_dict().items()):
         data = tensor.detach().cpu().contiguous()

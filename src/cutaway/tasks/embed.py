@@ -11,6 +11,7 @@ from cutaway.checks import Size, check
 from cutaway.models.config import SentenceVector
 from cutaway.tasks.able import check_able
 from cutaway.tasks.each import BATCH_TOKENS, each, is_text, read_in_order
+from cutaway.tasks.pooling import Pooling, choose_pooling
 from cutaway.tasks.reader import Reader, Row
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ def embed(
     model: "Model",
     texts: str | list[str] | tuple[str, ...],
     *,
+    pooling: Pooling | None = None,
     engine: str | None = None,
     precision: str | None = None,
     batch_tokens: int = BATCH_TOKENS,
@@ -31,6 +33,7 @@ def embed(
     model: "Model",
     texts: Iterator[str],
     *,
+    pooling: Pooling | None = None,
     engine: str | None = None,
     precision: str | None = None,
     batch_tokens: int = BATCH_TOKENS,
@@ -39,19 +42,22 @@ def embed(
     model: "Model",
     texts: str | list[str] | tuple[str, ...] | Iterator[str],
     *,
+    pooling: Pooling | None = None,
     engine: str | None = None,
     precision: str | None = None,
     batch_tokens: int = BATCH_TOKENS,
 ) -> Tensor | Iterator[Tensor]:
     """The vector [D] of a text, [n, D] of a list, an iterator of [D] of an iterator; float32, on the CPU.
 
-    Pooled and normalised as the checkpoint says; an encoder without a head gives the mean of its hidden states. A text
-    that is longer than the model reads is read in windows of one size, whose vectors are averaged (and made as long as
-    one text's, if the model normalises): sentence-transformers would cut it. An empty text is read as the special
-    tokens alone, as there; where there are none, its vector is 0.
+    Pooled and normalised as the checkpoint says; where it does not say (a bare BERT, whose pooler learnt something
+    else), the mean of the tokens is taken and the log is told. `pooling` takes another. A text that is longer than the
+    model reads is read in windows of one size, whose vectors are averaged (and made as long as one text's, if the model
+    normalises): sentence-transformers would cut it. An empty text is read as the special tokens alone, as there; where
+    there are none, its vector is 0.
     """
     check_able(model, "embed", SentenceVector, None)
     check("batch_tokens", batch_tokens, Size)
+    pooling = choose_pooling(model, pooling)
     reader = Reader(model, "embed", engine, precision)
     head = model.config.head
     normalized = isinstance(head, SentenceVector) and head.normalized
@@ -62,8 +68,11 @@ def embed(
         return [[row for row in rows if row.ids] for rows in reader.texts(window)]
 
     def read(rows: list[Row]) -> Sequence[Tensor]:
-        said = reader.read(rows).cpu().unbind()
-        return said if head is not None else [x_TD[: len(row)].mean(0) for x_TD, row in zip(said, rows, strict=True)]
+        if pooling is None or pooling == "pooler":
+            return reader.read(rows).cpu().unbind()
+        hidden = zip(reader.hidden(rows).cpu().unbind(), rows, strict=True)
+        found = [x_TD[0] if pooling == "cls" else x_TD[: len(row)].mean(0) for x_TD, row in hidden]
+        return [F.normalize(x_D, dim=0) for x_D in found] if normalized else found
 
     def run(stream: Iterator[str]) -> Iterator[Tensor]:
         for one in read_in_order(

@@ -150,6 +150,14 @@ class Reader:
 
     def read(self, rows: Sequence[Row]) -> Tensor:
         """What the network says of these rows, padded to the longest; float32, on the engine's device."""
+        return self.engine.read(*self._batch(rows)).detach().float()
+
+    def hidden(self, rows: Sequence[Row]) -> Tensor:
+        """The same, of the last block: before the head."""
+        return self.engine.hidden(*self._batch(rows)).detach().float()
+
+    def _batch(self, rows: Sequence[Row]) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """Tokens, mask and segments."""
         longest, device = max(len(row) for row in rows), self.engine.device
         tokens = torch.tensor([row.ids + [self._pad] * (longest - len(row)) for row in rows], device=device)
         mask = segments = None
@@ -159,7 +167,7 @@ class Reader:
         if self._has_segments and any(1 in row.segments for row in rows):
             padded = [row.segments + [0] * (longest - len(row.segments)) for row in rows]
             segments = torch.tensor(padded, device=device)
-        return self.engine.read(tokens, mask, segments).detach().float()
+        return tokens, mask, segments
 
 
 def spans(length: int, room: int | None, overlap: int = 0) -> list[tuple[int, int]]:

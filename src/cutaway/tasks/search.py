@@ -16,6 +16,7 @@ from cutaway.tasks.able import check_able
 from cutaway.tasks.corpus import Corpus, Lines, Texts, Watch, identity
 from cutaway.tasks.each import each, is_text, prepared, windows
 from cutaway.tasks.embed import embed
+from cutaway.tasks.pooling import Pooling, choose_pooling
 from cutaway.text.tokenizer import check_text
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ def search(
     index: Index = "exact",
     cache: bool = True,
     watch: Watch | None = None,
+    pooling: Pooling | None = None,
     engine: str | None = None,
     precision: str | None = None,
 ) -> list[Hit]: ...
@@ -63,6 +65,7 @@ def search(
     index: Index = "exact",
     cache: bool = True,
     watch: Watch | None = None,
+    pooling: Pooling | None = None,
     engine: str | None = None,
     precision: str | None = None,
 ) -> list[list[Hit]]: ...
@@ -76,6 +79,7 @@ def search(
     index: Index = "exact",
     cache: bool = True,
     watch: Watch | None = None,
+    pooling: Pooling | None = None,
     engine: str | None = None,
     precision: str | None = None,
 ) -> Iterator[list[Hit]]: ...
@@ -88,6 +92,7 @@ def search(
     index: Index = "exact",
     cache: bool = True,
     watch: Watch | None = None,
+    pooling: Pooling | None = None,
     engine: str | None = None,
     precision: str | None = None,
 ) -> list[Hit] | list[list[Hit]] | Iterator[list[Hit]]:
@@ -95,15 +100,17 @@ def search(
 
     A file's vectors are kept in the user's cache (unless `cache` is False), until the file or the model changes.
     `index="ann"` looks through an approximate index, built once, instead of at every text: for millions. Empty lines
-    are never found, and an empty query finds nothing. `watch` sees the vectors as they are made, for progress.
+    are never found, and an empty query finds nothing. `watch` sees the vectors as they are made, for progress;
+    `pooling` is as for `embed`.
     """
     check_able(model, "search", SentenceVector, None)
     check("top", top, Size)
     check("index", index, Index)
-    corpus = _corpus(model, texts, cache, engine, precision)
+    pooling = choose_pooling(model, pooling)
+    corpus = _corpus(model, texts, cache, pooling, engine, precision)
 
     def vectors(stream: Iterator[str]) -> Iterator[Tensor]:
-        return embed(model, stream, engine=engine, precision=precision)
+        return embed(model, stream, pooling=pooling, engine=engine, precision=precision)
 
     chunks = corpus.chunks(vectors, watch)
     find = _exact(chunks) if index == "exact" else _approximate(chunks, corpus)
@@ -113,7 +120,7 @@ def search(
             asked = [query for query in window if query.strip()]
             found: list[list[tuple[float, int]]] = []
             if asked and chunks:
-                queries_BD = embed(model, asked, engine=engine, precision=precision)
+                queries_BD = embed(model, asked, pooling=pooling, engine=engine, precision=precision)
                 found = find(F.normalize(queries_BD, dim=-1), min(top, len(corpus.numbers)))
             rest = iter(found)
             for query in window:
@@ -127,14 +134,16 @@ def _checked(query: str) -> str:
     return query
 
 
-def _corpus(model: "Model", texts: object, cache: bool, engine: str | None, precision: str | None) -> Corpus:
+def _corpus(
+    model: "Model", texts: object, cache: bool, pooling: Pooling | None, engine: str | None, precision: str | None
+) -> Corpus:
     if isinstance(texts, str | Path):
         path = Path(texts).expanduser()
         if not path.is_file():
             if path.exists():
                 raise InputError(f"{str(texts)[:200]!r} is no file; give one whose lines are searched in")
             raise InputError(f"there is no file {str(texts)[:200]!r} to search in; texts themselves come as a list")
-        return Lines(path, cache, identity(model, model.engine(engine, precision)))
+        return Lines(path, cache, identity(model, model.engine(engine, precision), pooling))
     if isinstance(texts, list | tuple):
         return Texts(texts)
     raise InputError(f"expected a file or a list of texts to search in, found {named(texts)}")

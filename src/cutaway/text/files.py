@@ -101,7 +101,7 @@ def _one_of(known: Mapping[str, Any], family: str | None, guess: str, folder: Pa
     if family is None:
         return guess
     if family not in known:
-        hint = unknown("recipe", family, known)
+        hint = unknown("recipe", family, known, typed=False)
         raise CheckpointError(f"{folder} has no tokenizer.json, and its vocabulary files fit {hint}")
     return family
 

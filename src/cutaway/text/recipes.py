@@ -117,14 +117,14 @@ def llama(model: SentencePieceModel, settings: Settings) -> Tokenizer:
     """SentencePiece BPE; <s> and a space in front; what no piece spells becomes bytes such as <0x0A>.
 
     <s> is added unless add_bos_token says no: so Llama was trained, and so transformers documents it, though version 5
-    leaves it out where neither tokenizer.json nor tokenizer_config.json mentions it. A space at the very start of the
-    text is taken for the one in front, and lost; SentencePiece keeps both, transformers does not.
+    leaves it out where neither tokenizer.json nor tokenizer_config.json mentions it. The space goes in front of a text
+    that begins with one, too, as in SentencePiece: indented code keeps its indentation. transformers 5 loses one.
     """
     backend = tokenizers.Tokenizer(model.bpe(byte_fallback=True))
-    space = settings.flag("add_prefix_space", True)
+    space = settings.flag("add_prefix_space", model.dummy_prefix)
     # legacy: a space after every special token; otherwise only at the start of the text
-    scheme = "never" if not space else "always" if settings.flag("legacy", False) else "first"
-    backend.pre_tokenizer = pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme=scheme, split=False)
+    first = "always" if settings.flag("legacy", False) or model.charsmap or model.squeeze else "first"
+    _blanks(backend, model, first if space else "never")
     backend.decoder = _byte_decoder(strip=space)
     defaults = _defaults(unknown="<unk>", start="<s>", end="</s>")
     names = register(backend, _with(settings, _own_symbols(model)), defaults)
@@ -142,12 +142,7 @@ def plain_sentencepiece(model: SentencePieceModel, settings: Settings) -> Tokeni
         if model.is_bpe
         else model.unigram(byte_fallback=model.byte_fallback)
     )
-    steps: list[Any] = [normalizers.Precompiled(model.charsmap)] if model.charsmap else []
-    if model.squeeze:
-        steps += [normalizers.Strip(), normalizers.Replace(Regex(" {2,}"), " ")]
-    backend.normalizer = normalizers.Sequence(steps)
-    scheme = "always" if model.dummy_prefix else "never"  # "first" overlooks texts that lost spaces in front
-    backend.pre_tokenizer = pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme=scheme, split=False)
+    _blanks(backend, model, "always" if model.dummy_prefix else "never")
     backend.decoder = _byte_decoder(strip=model.dummy_prefix)
     texts = {piece.text for piece in model.pieces}
     usual = {"start": "<s>", "end": "</s>", "pad": "<pad>"}
@@ -231,6 +226,25 @@ def _byte_level(
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=settings.flag("add_prefix_space", False))
     backend.decoder = decoders.ByteLevel()
     return backend
+
+
+def _blanks(backend: tokenizers.Tokenizer, model: SentencePieceModel, prefix: str) -> None:
+    """The model's own rules, blanks as the space symbol, and one more in front: `prefix` "always", "never", or "first",
+    which is not after a special token (and overlooks a text whose beginning the rules took away).
+
+    Metaspace puts none in front of a text that has one. So a first Metaspace, which looks for a blank, comes after all
+    blanks have become symbols, and puts a blank there; a second makes that a symbol.
+    """
+    steps: list[Any] = [normalizers.Precompiled(model.charsmap)] if model.charsmap else []
+    if model.squeeze:
+        steps += [normalizers.Replace(Regex(rf"\A +|[ {SPACE}]+\z"), ""), normalizers.Replace(Regex(" {2,}"), " ")]
+    backend.normalizer = normalizers.Sequence([*steps, normalizers.Replace(" ", SPACE)])
+    backend.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Metaspace(replacement=" ", prepend_scheme=prefix, split=False),
+            pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme="never", split=False),
+        ]
+    )
 
 
 def _words(backend: tokenizers.Tokenizer, space: bool = True) -> None:

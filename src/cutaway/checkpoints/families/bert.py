@@ -42,8 +42,11 @@ NAMES = NameMap(
         Rule("qa_outputs.{weight,bias}", "head.ends.{weight,bias}"),
     ],
     copies={PROJECTION: WORDS, "cls.predictions.decoder.bias": "cls.predictions.bias"},
-    ignored=("embeddings.position_ids", "pooler.*", "cls.seq_relationship.*"),  # the last: next-sentence prediction
+    ignored=("embeddings.position_ids",),
+    spare=("pooler.*",),
+    spare_head=("cls.seq_relationship.*",),  # whether one sentence follows another
 )
+PRETRAINED = ("pooler.dense.weight", "pooler.dense.bias", "cls.seq_relationship.weight", "cls.seq_relationship.bias")
 
 
 def names(config: TransformerConfig) -> NameMap:
@@ -123,7 +126,7 @@ FAMILY = Family(
     model_types=("bert",),
     architectures={
         "BertForMaskedLM": Architecture(MaskedLanguageModel, masked_language_model),
-        "BertForPreTraining": Architecture(MaskedLanguageModel, masked_language_model),  # less its second head
+        "BertForPreTraining": Architecture(MaskedLanguageModel, masked_language_model, spare=PRETRAINED),
         "BertForSequenceClassification": Architecture(Classifier, classifier),
         "BertForQuestionAnswering": Architecture(AnswerSpan, lambda keys, contents: AnswerSpan()),
         "BertModel": Architecture(SentenceVector, pooler, bare=True),

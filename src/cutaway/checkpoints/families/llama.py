@@ -10,6 +10,7 @@ from cutaway.models.config import AnswerSpan, Classifier, Head, LanguageModel, S
 from cutaway.parts.positions import RotaryScaling
 
 BLOCK, OURS = "layers.{i}.", "decoder.blocks.{i}."
+FULL, SLIDING = "full_attention", "sliding_attention"
 
 # Rotary positions turn halves here as there, so no weight is permuted.
 NAMES = NameMap(
@@ -58,11 +59,12 @@ def rotation(keys: Keys) -> tuple[float, RotaryScaling | None]:
 
 def read(keys: Keys, contents: Contents, head: Head | None) -> TransformerConfig:
     model_type = keys.get("model_type", "llama")
-    _no_window(keys, model_type)
     keys.only("partial_rotary_factor", 1.0, why="cutaway turns whole heads")
-    keys.ignore("max_window_layers", "layer_types", "tie_word_embeddings", "default_theta")
+    keys.ignore("tie_word_embeddings", "default_theta")
     base, scaling = rotation(keys)
     n_heads = keys.count("num_attention_heads", 32)
+    n_blocks = keys.count("num_hidden_layers", 32)
+    window, window_blocks = _window(keys, model_type, n_blocks, len(contents.places))
     d_model = keys.count("hidden_size", 4096)
     d_head = keys.optional_count("head_dim")
     qkv_bias = out_bias = keys.flag("attention_bias", False)
@@ -70,7 +72,7 @@ def read(keys: Keys, contents: Contents, head: Head | None) -> TransformerConfig
         qkv_bias, out_bias = True, False  # no key says so
     decoder = StackConfig(
         vocabulary=keys.count("vocab_size", 32000),
-        n_blocks=keys.count("num_hidden_layers", 32),
+        n_blocks=n_blocks,
         d_model=d_model,
         n_heads=n_heads,
         n_kv_heads=keys.count("num_key_value_heads", 8 if model_type == "mistral" else n_heads),
@@ -85,6 +87,8 @@ def read(keys: Keys, contents: Contents, head: Head | None) -> TransformerConfig
         max_positions=keys.count("max_position_embeddings", 2048),
         rotary_base=base,
         rotary_scaling=scaling,
+        window=window,
+        window_blocks=window_blocks,
         scale_embedding=False,
         qkv_bias=qkv_bias,
         out_bias=out_bias,
@@ -95,15 +99,48 @@ def read(keys: Keys, contents: Contents, head: Head | None) -> TransformerConfig
     return TransformerConfig(decoder=decoder, head=head, initialization="normal")
 
 
-def _no_window(keys: Keys, model_type: str) -> None:
-    """Attention that sees only the last so many tokens, if the model was trained on more than that."""
-    window = keys.optional_count("sliding_window")
-    used = keys.flag("use_sliding_window", model_type == "mistral")
-    if used and window is not None and window < keys.count("max_position_embeddings", 2048):
-        raise CheckpointError(
-            f"{keys.where}: sliding_window={window}: cutaway's attention sees everything, so texts longer than that "
-            "would give other numbers; if yours are shorter, set sliding_window to null in a copy of the model"
-        )
+def _window(keys: Keys, model_type: str, n_blocks: int, n_tensors: int) -> tuple[int | None, tuple[int, ...]]:
+    """How many of the newest tokens a query sees, and in which blocks (none named: all). A Llama has no window,
+    whatever it says; Mistral has one in every block; Qwen2 has one in some, if it is used at all.
+
+    More blocks than tensors are an error, told later; until then no list may be as long as they are many.
+    """
+    keys.ignore("sliding_window", "use_sliding_window", "max_window_layers", "layer_types")
+    if model_type not in ("mistral", "qwen2"):
+        return None, ()
+    window = keys.optional_count("sliding_window") if "sliding_window" in keys.data else 4096
+    if model_type == "mistral":
+        return window, ()
+    if window is None or not keys.flag("use_sliding_window", False):
+        return None, ()
+    first, kinds = keys.get("max_window_layers", 28), keys.get("layer_types")
+    if type(first) is not int or first < 0:
+        raise keys.wrong("max_window_layers", first, "a whole number from 0 on")
+    n_blocks = min(n_blocks, n_tensors)
+    if kinds is None:
+        kinds = [FULL if i < first else SLIDING for i in range(n_blocks)]
+    if not isinstance(kinds, list) or len(kinds) != n_blocks or not all(kind in (FULL, SLIDING) for kind in kinds):
+        raise keys.wrong("layer_types", kinds, f"{FULL} or {SLIDING} for each of the {n_blocks} layers")
+    blocks = tuple(i for i, kind in enumerate(kinds) if kind == SLIDING)
+    return (window if blocks else None), (() if len(blocks) == n_blocks else blocks)
+
+
+def _window_keys(stack: StackConfig) -> dict[str, Any]:
+    """The same, written. Biases on queries, keys and values alone make a Qwen2; else a window makes a Mistral."""
+    if stack.qkv_bias and not stack.out_bias:
+        kinds = [FULL if stack.window_of(i) is None else SLIDING for i in range(stack.n_blocks)]
+        return {
+            "model_type": "qwen2",
+            "use_sliding_window": stack.window is not None,
+            "sliding_window": stack.window,
+            "max_window_layers": kinds.index(SLIDING) if SLIDING in kinds else stack.n_blocks,  # all that v4 knows
+            "layer_types": kinds,
+        }
+    if stack.window is None:
+        return {"attention_bias": stack.qkv_bias, "sliding_window": None}
+    if stack.window_blocks or stack.qkv_bias or stack.ff_bias:
+        raise CheckpointError("it has a window, and Mistral's is in every block, of a model without biases")
+    return {"model_type": "mistral", "sliding_window": stack.window}
 
 
 def write(config: TransformerConfig) -> dict[str, Any]:
@@ -118,8 +155,7 @@ def write(config: TransformerConfig) -> dict[str, Any]:
             "original_max_position_embeddings": scaling.original_positions,
         }
     return {
-        # Biases on queries, keys and values alone are Qwen2's, which is a Llama otherwise.
-        **({"model_type": "qwen2"} if stack.qkv_bias and not stack.out_bias else {"attention_bias": stack.qkv_bias}),
+        **_window_keys(stack),
         "vocab_size": stack.vocabulary,
         "num_hidden_layers": stack.n_blocks,
         "hidden_size": stack.d_model,

@@ -33,7 +33,7 @@ def names(config: TransformerConfig) -> NameMap:
             Rule("pooler.dense.{weight,bias}", "head.pool.dense.{weight,bias}"),
         ],
         head=[Rule("classifier.{weight,bias}", "head.classes.{weight,bias}")],
-        ignored=("pooler.*", "embeddings.mask_token"),
+        spare=("pooler.*", "embeddings.mask_token"),
     )
 
 

@@ -37,7 +37,8 @@ def attention(source: Source, side: str, block: str, kind: str, value: str, at: 
             score = source.number(f"{here}.scores", *at)
             return Quotient(score, root(width)) if stack.scale_scores else score
         case "masked_scores":
-            return _masked(source, side, here, cross, at)
+            window = None if cross else stack.window_of(int(block.rpartition(".")[2]))
+            return _masked(source, side, here, cross, window, at)
         case "weights":
             b, h, t, s = at
             return Softmax(source.vector(f"{here}.masked_scores", b, h, t, None), s)
@@ -64,7 +65,9 @@ def _rotated(source: Source, side: str, name: str, width: int, at: tuple[int, ..
     return Sum((this, minus(other) if k < half else other))
 
 
-def _masked(source: Source, side: str, here: str, cross: bool, at: tuple[int, ...]) -> Expression:
+def _masked(
+    source: Source, side: str, here: str, cross: bool, window: int | None, at: tuple[int, ...]
+) -> Expression:  # fmt: skip
     b, h, t, s = at
     terms = [source.number(f"{here}.scaled_scores", *at)]
     if source.stack(side).positions == "t5_bias" and not cross:
@@ -72,7 +75,8 @@ def _masked(source: Source, side: str, here: str, cross: bool, at: tuple[int, ..
         terms.append(source.number(bias, b if source.shape(bias)[0] > 1 else 0, h, t, s))  # 1: all rows alike
     n_keys = source.shape(f"{here}.scaled_scores")[-1]
     real = source.real("encoder" if cross else side, b, n_keys)
-    sees = [real[i] and (cross or side == "encoder" or i <= t) for i in range(n_keys)]
+    first = 0 if window is None else t - window + 1
+    sees = [real[i] and (cross or side == "encoder" or first <= i <= t) for i in range(n_keys)]
     # A query that may look nowhere (padding on the left) looks everywhere: softmax of nothing has no value.
     return Sum((*terms, VISIBLE if sees[s] or not any(sees) else HIDDEN))
 
