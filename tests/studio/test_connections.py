@@ -1,5 +1,6 @@
 """Connections of clients that are slow, many, broken or hostile, on sockets of their own."""
 
+import collections
 import contextlib
 import json
 import re
@@ -18,7 +19,7 @@ from tests.studio.test_limits import wait_until
 
 QUICK = Limits(
     connections=12, head_seconds=0.5, body_seconds=0.5, idle_seconds=0.6, exchange_seconds=1.5, body=50_000,
-    bodies=120_000, responses=3_000_000, seconds=20.0,
+    linger_seconds=0.5, bodies=120_000, responses=3_000_000, seconds=20.0,
 )  # fmt: skip
 
 
@@ -47,18 +48,20 @@ class Line:
         self.socket.close()
         return data
 
-    def some(self) -> bytes:
-        return self.socket.recv(65_536)
+    def answer(self) -> bytes:
+        """One answer, as long as it says it is; the connection stays open."""
+        data = b""
+        while b"\r\n\r\n" not in data:
+            data += self._more()
+        length = re.search(rb"content-length: (\d+)", data)
+        while length and len(data.partition(b"\r\n\r\n")[2]) < int(length[1]):
+            data += self._more()
+        return data
 
-    @property
-    def is_open(self) -> bool:
-        self.socket.settimeout(0.05)
-        try:
-            return self.socket.recv(1, socket.MSG_PEEK) != b""
-        except TimeoutError:
-            return True
-        except ConnectionResetError:
-            return False
+    def _more(self) -> bytes:
+        part = self.socket.recv(65_536)
+        assert part, "closed before the answer was whole"
+        return part
 
 
 @contextlib.contextmanager
@@ -91,11 +94,16 @@ def test_a_slow_head_is_cut_off(quick: Served) -> None:
 
 
 def test_a_head_that_drips_is_cut_off_too(quick: Served) -> None:
-    line, begin = Line(quick, b"GET / HTTP/1.1\r\n"), time.monotonic()
-    with contextlib.suppress(OSError):
+    begin = time.monotonic()
+
+    def drip(line: Line) -> None:
         while time.monotonic() < begin + 5:
             line.socket.sendall(b"a: b\r\n")
-            time.sleep(0.05)
+            time.sleep(0.02)
+
+    line = Line(quick, b"GET / HTTP/1.1\r\n")
+    with line.socket, pytest.raises(OSError, match="reset|pipe"):
+        drip(line)
     assert time.monotonic() - begin < 3
 
 
@@ -121,7 +129,7 @@ def test_who_has_no_token_does_not_keep_others_out(quick: Served) -> None:
     """However much of a request is sent without one: it is refused before it is read."""
     slow = head(quick, "POST /api/run", "Content-Length: 40000", token="wrong") + b"{" * 1000
     with lines(quick, 40, slow) as waiting:
-        assert waiting[-1].some().startswith(b"HTTP/1.1 401")
+        assert waiting[-1].answer().startswith(b"HTTP/1.1 401")
         assert quick.client.get("/api/models").status_code == 200
 
 
@@ -151,9 +159,8 @@ def test_a_slow_reader_is_cut_off_and_what_waits_for_it_is_bounded(quick: Served
             stack.callback(line.socket.close)
         wait_until(lambda: quick.guard.responses.n_bytes > size)
         assert quick.guard.responses.n_bytes <= QUICK.responses
-        statuses = sorted(line.some()[9:12] for line in waiting)
-        assert statuses[0] == b"200"
-        assert statuses[-1] == b"429"
+        statuses = [line.socket.recv(12)[9:] for line in waiting]
+        assert set(statuses) == {b"200", b"429"}
         wait_until(lambda: quick.guard.responses.n_bytes == 0, 5)
     assert len(quick.client.get(path).content) == size
 
@@ -161,9 +168,9 @@ def test_a_slow_reader_is_cut_off_and_what_waits_for_it_is_bounded(quick: Served
 def test_large_bodies_at_once_are_bounded(quick: Served) -> None:
     part = head(quick, "POST /api/run", "Content-Length: 45000") + b" " * 40_000
     with lines(quick, 6, part) as waiting:
-        wait_until(lambda: any(not line.is_open or line.some() for line in waiting))
-        assert quick.guard.bodies.n_bytes <= QUICK.bodies
-    wait_until(lambda: quick.guard.bodies.n_bytes == 0)
+        statuses = collections.Counter(line.answer()[9:12] for line in waiting)
+    assert statuses == {b"408": 3, b"429": 3}
+    assert quick.guard.bodies.n_bytes == 0
 
 
 @pytest.mark.parametrize("closing", [True, False], ids=["close", "keep-alive"])
@@ -181,7 +188,7 @@ def test_a_refusal_is_heard_whatever_was_sent_with_it(
     more = [f"Content-Length: {5_000_000}", *(["Connection: close"] if closing else [])]
     opened = Line(quick, head(quick, line, *more, token=token))
     opened.socket.sendall(b"x" * 5_000_000)
-    refused(opened.all() if closing else opened.some(), status, "")
+    refused(opened.all() if closing else opened.answer(), status, "")
     opened.socket.close()
 
 
@@ -197,7 +204,7 @@ def test_bodies_in_chunks(quick: Served) -> None:
     "sent",
     [
         b"\x00\x01\x02", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\xff" * 500, b"GET\r\n\r\n",
-        b"GET / HTTP/3.0\r\n\r\n", b"GET /\xff HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"GET /\xff HTTP/1.1\r\nHost: localhost\r\n\r\n",
         b"GET / HTTP/1.1\r\nHost: localhost\r\nHost: localhost\r\n\r\n", b"GET / HTTP/1.1\r\n\r\n",
         b"GET / HTTP/1.1\r\nHost: localhost\r\na: b\rc: d\r\n\r\n", b"GET / HTTP/1.1\r\nHost : localhost\r\n\r\n",
         b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n",
@@ -205,10 +212,10 @@ def test_bodies_in_chunks(quick: Served) -> None:
         b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
         b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: " + b"9" * 30 + b"\r\n\r\n",
         b"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: gzip\r\n\r\n",
-        b"GET / HTTP/1.1\r\nHost: localhost\r\na: " + b"b" * 100_000 + b"\r\n\r\n",
-        b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\na: " + b"b" * 1_000_000 + b"\r\n\r\n",
+        b"GET /" + b"a" * 1_000_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
     ],
-    ids=range(16),
+    ids=range(15),
 )  # fmt: skip
 def test_what_is_no_request_is_refused_in_order(sent: bytes, quick: Served) -> None:
     data = Line(quick, sent).all()
@@ -229,19 +236,19 @@ def test_old_and_odd_clients(quick: Served) -> None:
         "Sec-WebSocket-Key: YQ==",
         "Sec-WebSocket-Version: 13",
     )
-    assert Line(quick, head(quick, "GET /api/generate", *upgrade)).some().startswith(b"HTTP/1.1 405")
-    expecting = Line(quick, head(quick, "POST /api/run", "Content-Length: 2", "Expect: 100-continue"))
-    assert expecting.some().startswith(b"HTTP/1.1 100")
-    expecting.socket.sendall(b"{}")
-    refused(expecting.some(), 422, "model")
-    expecting = Line(quick, head(quick, "POST /api/run", "Content-Length: 9", "Expect: 100-continue", token="wrong"))
-    assert expecting.some().startswith(b"HTTP/1.1 401"), "before anything is sent"
+    assert Line(quick, head(quick, "GET /api/generate", *upgrade)).all().startswith(b"HTTP/1.1 405")
+    expect = ("POST /api/run", "Content-Length: 2", "Expect: 100-continue", "Connection: close")
+    line = Line(quick, head(quick, *expect))
+    assert line.answer().startswith(b"HTTP/1.1 100")
+    line.socket.sendall(b"{}")
+    refused(line.all(), 422, "model")
+    refused(Line(quick, head(quick, *expect, token="wrong")).all(), 401, "open the address")
 
 
 def test_no_header_is_injected(quick: Served) -> None:
     trace = quick.run("gpt2", text="the cat")["id"]
-    for path in ("/%0d%0aX-Evil:%20yes", f"/api/traces/{trace}/values/a%0d%0aX-Evil:%20yes", "/assets/%0d%0aX-Evil: yes",
-                 f"/api/traces/{trace}/html?view=%0d%0aX-Evil:%20yes", "/assets/.%0d%0aX-Evil:/"):  # fmt: skip
+    evil, of = "%0d%0aX-Evil:%20yes", f"/api/traces/{trace}"
+    for path in (f"/{evil}", f"/assets/{evil}", f"/assets/.{evil}/", f"{of}/values/a{evil}", f"{of}/html?view={evil}"):
         answer = quick.client.get(path)
         assert "x-evil" not in answer.headers, path
         assert answer.status_code < 500
@@ -262,8 +269,8 @@ def test_what_is_read_back_to_the_page_is_never_cached(quick: Served) -> None:
 
 
 def test_a_token_for_everything_but_the_page_itself(quick: Served) -> None:
-    for given in (None, "", "Bearer", "Bearer wrong", f"Bearer {quick.token}x", f"Bearer {quick.token[:-1]}", quick.token,
-                  f"Basic {quick.token}", "Bearer \udce9"):  # fmt: skip
+    near = (f"Bearer {quick.token}x", f"Bearer {quick.token[:-1]}", quick.token, f"Basic {quick.token}")
+    for given in (None, "", "Bearer", "Bearer wrong", "Bearer \udce9", *near):
         headers = [] if given is None else [(b"authorization", given.encode(errors="surrogateescape"))]
         with httpx.Client(base_url=quick.address, trust_env=False) as client:
             assert "open the address" in sentence(client.get("/api/models", headers=headers), 401)
@@ -273,16 +280,14 @@ def test_a_token_for_everything_but_the_page_itself(quick: Served) -> None:
             for path in ("/api/openapi.json", "/nothing", "/api", f"/api/models?token={quick.token}"):
                 assert client.get(path, headers=headers).status_code == 401, path
             assert client.get("/", headers=headers).status_code == 200
-    for given in (f"Bearer {quick.token}", f"bearer  {quick.token} "):
+    for given in (f"Bearer {quick.token}", f"bearer  {quick.token}"):
         assert httpx.get(f"{quick.address}/api/models", headers={"Authorization": given}, trust_env=False).is_success
 
 
 def test_forms_of_other_sites_are_refused(quick: Served) -> None:
     """A page elsewhere may send these without asking first."""
     for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=a"):
-        answer = httpx.post(
-            f"{quick.address}/api/run", content=b'{"model": "gpt2"}', headers={"Content-Type": kind}, trust_env=False
-        )
+        answer = httpx.post(f"{quick.address}/api/run", content=b"{}", headers={"Content-Type": kind}, trust_env=False)
         sentence(answer, 401)
         sentence(quick.client.post("/api/run", content=b"{}", headers={"Content-Type": kind}), 415)
     assert quick.client.options("/api/run", headers={"Origin": "http://evil.example"}).status_code == 403

@@ -2,6 +2,7 @@
 
 import asyncio
 import http
+import socket
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -13,8 +14,6 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from cutaway.studio.asgi import RAW_HEADERS, sentence_body
 from cutaway.studio.guard import TRUSTED, Guard
 from cutaway.studio.limits import Limits
-
-_LINGER = 5.0  # seconds in which what a client still sends is read and dropped
 
 
 def uvicorn_server(app: Guard) -> uvicorn.Server:
@@ -40,6 +39,7 @@ class Connection(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(_ClosedInOrder(transport, self))  # type: ignore[arg-type]
+        transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self.limits.send_buffer)
         self._cut_after(self.limits.head_seconds)
         if len(self.connections) > self.limits.connections:
             self._make_room()
@@ -69,7 +69,7 @@ class Connection(H11Protocol):
         super().on_response_complete()
         if self.cycle is before and not self.closing:
             is_read = self.conn.their_state is not h11.SEND_BODY
-            self._cut_after(self.limits.idle_seconds if is_read else _LINGER)
+            self._cut_after(self.limits.idle_seconds if is_read else self.limits.linger_seconds)
 
     @property
     def at_rest(self) -> bool:
@@ -148,7 +148,7 @@ class _ClosedInOrder:
         if self._transport.is_closing():
             return
         self._connection.closing = True
-        self._connection._cut_after(_LINGER)
+        self._connection._cut_after(self._connection.limits.linger_seconds)
         with suppress(OSError):  # the client has gone
             self._transport.write_eof()
         self._transport.resume_reading()

@@ -28,4 +28,6 @@ class Limits:
     connections: int = 400  # open at a time; one that is not at work makes room for the next
     head_seconds: float = 10.0  # until the head of a request is whole
     idle_seconds: float = 30.0  # between two requests of a connection
+    linger_seconds: float = 5.0  # in which what a refused client still sends is read and dropped
+    send_buffer: int = 262_144  # bytes of a connection that the system holds, besides ours
     exchange_seconds: float = 120.0  # from the head of a request until its answer is read
