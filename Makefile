@@ -1,7 +1,8 @@
 # make run    set up, translate with the model that comes with cutaway, and open the studio
 # make web    build the studio's page (a part of run and test)
 # make test   set up, then lint, types and all tests
-# make proof  the tests again under each forced choice, and the wheel in empty environments (PROFILE=float32: one of them)
+# make proof  the tests again under each forced choice, the wheel in empty environments, 50,000 requests to the studio
+#             (PROFILE=float32: one of them)
 # make lint   ruff and mypy
 # make bench  cutaway beside its peers on this machine (takes a while)
 

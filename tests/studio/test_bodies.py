@@ -66,6 +66,7 @@ def test_no_number_of_a_worked_example_is_too_long_to_be_refused(number: int, se
         ("[" * 40 + "]" * 40, "deeper than"),
         ("[" * 30_000 + "]" * 30_000, "deeper than"),
         ('{"model": "gpt2", "edits": [' + "[]," * 60_000 + "[]]}", "more than 50,000 values"),
+        ('{"model": "gpt2", "a\\nb": 1}', "a\\nb: extra inputs"),
         ("", "the body is empty"),
         ('{"model": "gpt2"', "the body is not JSON"),
         ("\ufeff{}", "the body is not JSON"),

@@ -27,8 +27,9 @@ RAW_HEADERS = [(name.lower().encode(), value.encode()) for name, value in HEADER
 
 
 def sentence_body(sentence: str) -> bytes:
-    """{"error": …}; half of a surrogate pair, which UTF-8 lacks, becomes a question mark."""
-    return json.dumps({"error": sentence}, ensure_ascii=False).encode(errors="replace")
+    """{"error": …} on one line; half of a surrogate pair, which UTF-8 lacks, becomes a question mark."""
+    line = sentence.replace("\n", "\\n").replace("\r", "\\r")
+    return json.dumps({"error": line}, ensure_ascii=False).encode(errors="replace")
 
 
 def with_headers(given: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
