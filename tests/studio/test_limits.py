@@ -135,7 +135,8 @@ def test_a_model_that_sees_reads_images_only(served: Served, more: dict, picture
     assert post("/api/run", json={"model": "vit", "image": image}).status_code == 200
     for asked in ({"text": str(tmp_path / "a.png")}, {"image": image, **more}):
         assert "reads an image and nothing else" in sentence(post("/api/run", json={"model": "vit", **asked}), 400)
-    assert "not base64" in sentence(post("/api/run", json={"model": "vit", "image": "%%"}), 400)
+    for none in ("%%", "é", "\u2028", "a"):
+        assert "not base64" in sentence(post("/api/run", json={"model": "vit", "image": none}), 400)
 
 
 def test_numbers_that_are_none_reach_the_page(served: Served) -> None:
