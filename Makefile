@@ -1,7 +1,7 @@
 # make run    set up, translate with the model that comes with cutaway, and open the studio
 # make web    build the studio's page (a part of run and test)
 # make test   set up, then lint, types and all tests
-# make proof  the tests under each forced choice, hostile chat templates, the wheel (PROFILE=float32: one of them)
+# make proof  the tests under each forced choice, and what takes too long for them (PROFILE=float32: one of them)
 # make lint   ruff and mypy
 # make bench  cutaway beside its peers on this machine (takes a while)
 

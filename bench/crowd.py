@@ -7,7 +7,6 @@ after the third crowd as after the first.
 import asyncio
 import collections
 import re
-import socket
 import subprocess
 import sys
 import time
@@ -28,10 +27,12 @@ def megabytes(process: int, what: str) -> int:
     return int(found[1]) // 1000
 
 
-async def crowd(address: str) -> tuple[collections.Counter[int], float]:
+async def crowd(address: str, headers: dict[str, str]) -> tuple[collections.Counter[int], float]:
     """How many got which status, and when the last one had it. Each asks for another text, so none is known already."""
     limits = httpx.Limits(max_connections=None)
-    async with httpx.AsyncClient(base_url=address, timeout=120, limits=limits, trust_env=False) as client:
+    async with httpx.AsyncClient(
+        base_url=address, timeout=120, limits=limits, headers=headers, trust_env=False
+    ) as client:
         begin = time.perf_counter()
         asked = (
             client.post("/api/run", json={"model": "en-fr", "text": f"{SENTENCE} {i} of them."}) for i in range(CROWD)
@@ -40,30 +41,25 @@ async def crowd(address: str) -> tuple[collections.Counter[int], float]:
     return collections.Counter(answer.status_code for answer in answers), time.perf_counter() - begin
 
 
-def wait_for(address: str) -> None:
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        try:
-            httpx.get(f"{address}/api/models", trust_env=False).raise_for_status()
-            return
-        except httpx.HTTPError:
-            time.sleep(0.1)
-    raise SystemExit("the studio does not start")
+def opened(studio: "subprocess.Popen[str]") -> tuple[str, dict[str, str]]:
+    """The address that a studio prints once it listens, and the header that its token goes into."""
+    assert studio.stdout is not None
+    address, _, token = studio.stdout.readline().split()[0].partition("/?token=")
+    headers = {"Authorization": f"Bearer {token}"}
+    httpx.get(f"{address}/api/models", headers=headers, timeout=60, trust_env=False).raise_for_status()
+    return address, headers
 
 
 def main() -> None:
     for name, value in machine_facts().items():
         print(f"{name}: {value}")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    command = [sys.executable, "-m", "cutaway", "studio", "--no-browser", "--port", str(port)]
-    studio = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    address = f"http://127.0.0.1:{port}"
+    command = [sys.executable, "-m", "cutaway", "studio", "--no-browser", "--port", "0"]
+    studio = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
-        wait_for(address)
+        address, headers = opened(studio)
         rows = [["before", "", "", "", "", str(megabytes(studio.pid, "VmRSS")), ""]]
         for i in range(ROUNDS):
-            statuses, seconds = asyncio.run(crowd(address))
+            statuses, seconds = asyncio.run(crowd(address, headers))
             other = CROWD - statuses[200] - statuses[429]
             memory = [str(megabytes(studio.pid, what)) for what in ("VmRSS", "VmHWM")]
             rows.append([f"crowd {i + 1}", *map(str, (statuses[200], statuses[429], other)), f"{seconds:.1f}", *memory])

@@ -49,7 +49,7 @@ def first_view(browser: Browser, served: Served) -> float:
     context = browser.new_context(viewport={"width": 1280, "height": 900})
     page = context.new_page()
     begin = time.perf_counter()
-    page.goto(served.address)
+    page.goto(served.page)
     page.locator("main", has_text="fatigué").wait_for()
     page.locator("[data-part] canvas").first.wait_for()
     taken = time.perf_counter() - begin
@@ -59,7 +59,7 @@ def first_view(browser: Browser, served: Served) -> float:
 
 def hovers(browser: Browser, served: Served, name: str) -> list[float]:
     """Milliseconds."""
-    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    page = browser.new_page(viewport={"width": 1280, "height": 900}, storage_state=served.storage)
     page.goto(f"{served.address}/#/run?open=decoder.blocks.0")
     page.locator(f'[data-stage="{name}"]').scroll_into_view_if_needed()
     page.wait_for_load_state("networkidle")

@@ -45,7 +45,7 @@ def main() -> None:
     with serving([cutaway.load("en-fr")]) as studio, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium.installed(), args=chromium.ARGUMENTS)
         for view, fields in VIEWS.items():
-            page = browser.new_page(viewport={"width": 1280, "height": 900})
+            page = browser.new_page(viewport={"width": 1280, "height": 900}, storage_state=studio.storage)
             take(page, studio.address, view, fields)
             page.close()
         browser.close()

@@ -1,4 +1,4 @@
-"""`make proof`: the suite under each profile, hostile chat templates, the wheel; `make proof PROFILE=float32` for one.
+"""`make proof`: the whole suite under each profile, then what takes too long for it; `make proof PROFILE=float32` for one.
 
 A profile forces the choices that another machine would make (docs/machine.md). All run to their end, whatever fails.
 """
@@ -21,9 +21,11 @@ PROFILES: dict[str, dict[str, str]] = {
     "one-thread": {"CUTAWAY_THREADS": "1"},
     "avx2": {"CUTAWAY_KERNELS": "avx2"},
 }
-OTHERS: dict[str, tuple[str, ...]] = {
-    "chat-templates": ("proof/test_chat_templates.py", "-s"),
-    "wheel": ("proof/test_wheel.py", "-s"),
+FILES = {
+    "settings": "proof/test_generation_settings.py",
+    "chat-templates": "proof/test_chat_templates.py",
+    "studio": "proof/test_studio_fuzz.py",
+    "wheel": "proof/test_wheel.py",
 }
 """What is proved once, whatever the machine."""
 COMPILERS = re.compile(r"(.*-)?(cc|c\+\+|gcc|g\+\+|clang|clang\+\+)(-\d+)?|c89|c99")
@@ -41,7 +43,7 @@ def path_without_compilers(folder: Path) -> str:
 
 def run(name: str) -> tuple[int, str, float]:
     """Exit code, pytest's last line, and minutes."""
-    began, arguments = time.monotonic(), OTHERS.get(name, SUITE)
+    began, arguments = time.monotonic(), SUITE if name in PROFILES else (FILES[name], "-s")
     environment = os.environ | PROFILES.get(name, {})
     with tempfile.TemporaryDirectory() as folder:
         if name == "no-compiler":
@@ -60,7 +62,7 @@ def run(name: str) -> tuple[int, str, float]:
 
 
 def main() -> None:
-    known = [*PROFILES, *OTHERS]
+    known = [*PROFILES, *FILES]
     asked = sys.argv[1:] or known
     if wrong := [name for name in asked if name not in known]:
         sys.exit(f"no profile {wrong[0]!r}; choose from {', '.join(known)}")

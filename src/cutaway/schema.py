@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from cutaway.checks import named
 from cutaway.errors import ConfigError, unknown
 
 T = TypeVar("T")
@@ -68,7 +69,10 @@ def _value(hint: Any, value: Any, where: str) -> Any:
             raise ConfigError(f"{where} is {_named(value)}; expected a list")
         return tuple(_value(get_args(hint)[0], item, f"{where}[{i}]") for i, item in enumerate(value))
     if float in options and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError:
+            raise ConfigError(f"{where} is {named(value)}; expected a number that a float holds") from None
     if not any(type(value) is option for option in options):
         wanted = " or ".join(option.__name__ for option in options if option is not type(None))
         raise ConfigError(f"{where} is {_named(value)}; expected {wanted}")

@@ -67,7 +67,9 @@ trace = model.trace("Hello.")
 trace.save("trace")
 name = "encoder.blocks.0.self_attention.weights"
 assert torch.equal(Trace.load("trace")[name], trace[name])
-client = TestClient(server(Studio([model])), base_url="http://127.0.0.1")
+client = TestClient(
+    server(Studio([model]), "secret"), base_url="http://127.0.0.1", headers={"Authorization": "Bearer secret"}
+)
 run = client.post("/api/run", json={"model": "en-fr", "text": "Hello."}).json()
 answer = client.get(f"/api/traces/{run['id']}/values/{name}", params={"format": "binary"})
 assert answer.status_code == 200, answer.text

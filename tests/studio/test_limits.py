@@ -135,7 +135,8 @@ def test_a_model_that_sees_reads_images_only(served: Served, more: dict, picture
     assert post("/api/run", json={"model": "vit", "image": image}).status_code == 200
     for asked in ({"text": str(tmp_path / "a.png")}, {"image": image, **more}):
         assert "reads an image and nothing else" in sentence(post("/api/run", json={"model": "vit", **asked}), 400)
-    assert "not base64" in sentence(post("/api/run", json={"model": "vit", "image": "%%"}), 400)
+    for none in ("%%", "é", "\u2028", "a"):
+        assert "not base64" in sentence(post("/api/run", json={"model": "vit", "image": none}), 400)
 
 
 def test_numbers_that_are_none_reach_the_page(served: Served) -> None:
@@ -217,7 +218,13 @@ def test_more_than_can_wait_are_told_to_come_again(models: dict[str, Model], mon
     with serving([models["en-fr"]], replace(SMALL, seconds=20.0)) as studio, ThreadPoolExecutor(3) as threads:
 
         def one() -> httpx.Response:
-            return httpx.post(f"{studio.address}/api/run", json={"model": "en-fr", **SLOW}, timeout=60, trust_env=False)
+            return httpx.post(
+                f"{studio.address}/api/run",
+                json={"model": "en-fr", **SLOW},
+                timeout=60,
+                trust_env=False,
+                headers=studio.headers,
+            )
 
         answers = [threads.submit(one) for _ in range(3)]
         found = sorted((each.result() for each in answers), key=lambda answer: answer.status_code)
@@ -242,7 +249,7 @@ def test_who_leaves_stops_the_work(models: dict[str, Model], monkeypatch: pytest
         with socket.create_connection(("127.0.0.1", int(studio.address.rpartition(":")[2]))) as line:
             line.sendall(
                 b"POST /api/run HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-                b"Content-Length: %d\r\n\r\n" % len(body) + body
+                b"Authorization: Bearer %s\r\nContent-Length: %d\r\n\r\n" % (studio.token.encode(), len(body)) + body
             )
             wait_until(lambda: len(checks) > 2)
         left = time.monotonic()
@@ -306,9 +313,10 @@ def test_two_hundred_at_once(models: dict[str, Model]) -> None:
         def one() -> None:
             start.wait(timeout=60)
             body = {"model": "en-fr", "text": SENTENCE, "target": "L'animal était fatigué."}
-            statuses.append(
-                httpx.post(f"{studio.address}/api/run", json=body, timeout=120, trust_env=False).status_code
+            answer = httpx.post(
+                f"{studio.address}/api/run", json=body, timeout=120, trust_env=False, headers=studio.headers
             )
+            statuses.append(answer.status_code)
 
         threads = [threading.Thread(target=one) for _ in range(200)]
         for thread in threads:
@@ -332,7 +340,7 @@ def test_two_threads_do_not_mix(served: Served) -> None:
 
     def one(edited: bool) -> bool:
         body = {"model": "en-fr", "text": SENTENCE, "target": "L'animal.", "edits": edits if edited else []}
-        answer = httpx.post(f"{served.address}/api/run", json=body, timeout=60, trust_env=False)
+        answer = httpx.post(f"{served.address}/api/run", json=body, timeout=60, trust_env=False, headers=served.headers)
         return answer.json()["places"] == (changed if edited else plain)
 
     with ThreadPoolExecutor(4) as threads:

@@ -53,6 +53,7 @@ class Visit:
 
     def __init__(self, browser: Browser, served: Served, width: int = 1280, **options: Any) -> None:
         self.served = served
+        options = {"storage_state": served.storage} | options
         context = browser.new_context(viewport={"width": width, "height": 900}, accept_downloads=True, **options)
         context.set_default_timeout(WAIT)
         self.page: Page = context.new_page()
@@ -131,6 +132,40 @@ def run(visit: Visit, name: str, picture: bytes, view: str = "run", **fields: An
         return page
     target = {"target": "Le chat."} if name in ("t5", "marian", "bahdanau") else {}  # random weights never end a text
     return visit.go(view, model=name, text=TEXTS.get(name, SHORT), **target, **fields)
+
+
+# The token
+
+
+def test_the_address_that_is_printed_opens_the_studio_for_this_browser(browser: Browser, all_models: Served) -> None:
+    """And leaves no token in any address; a second tab has it too, and so has a link that was kept."""
+    visit = Visit(browser, all_models, storage_state=None)
+    page = visit.page
+    page.goto(f"{all_models.page}#/run?model=gpt2&text=the+cat")
+    page.locator("main[data-trace]").wait_for()
+    assert page.url == f"{all_models.address}/#/run?model=gpt2&text=the+cat"
+    page.reload()
+    page.locator("main[data-trace]").wait_for()
+    other = page.context.new_page()
+    other.goto(f"{all_models.address}/#/run?model=gpt2&text=the")
+    other.locator("main[data-trace]").wait_for()
+    assert page.evaluate("document.cookie") == "", "which every port of this machine would be sent"
+    assert visit.problems == []
+    assert not [url for url in visit.asked if "token" in url][1:]
+    page.context.close()
+
+
+def test_without_the_token_the_page_says_where_it_is(browser: Browser, all_models: Served) -> None:
+    for storage in (None, {**all_models.storage, "origins": [{"origin": all_models.address, "localStorage": [
+        {"name": "cutaway-token", "value": "of-the-studio-before"}]}]}):  # fmt: skip
+        visit = Visit(browser, all_models, storage_state=storage)
+        page = visit.go("heads")
+        expect(page.get_by_role("heading", name="This studio needs its token")).to_be_visible()
+        expect(page.locator("main")).to_contain_text(f"{all_models.address}/?token=…")
+        assert {"401" in problem for problem in visit.problems} == {True}, "the browser's own words, and no others"
+        page.goto(all_models.page)
+        page.locator("main[data-trace]").wait_for()
+        page.context.close()
 
 
 # Run

@@ -1,6 +1,7 @@
 """`cutaway studio`: the page that shows models at work, on this machine."""
 
 import os
+import secrets
 import socket
 import sys
 import threading
@@ -20,8 +21,7 @@ PORTS = range(8300, 8320)
 def run(names: Sequence[str], port: int | None, where: Where, *, browser: bool) -> None:
     """Serves until Ctrl-C."""
     try:
-        import uvicorn
-
+        from cutaway.studio.connections import uvicorn_server
         from cutaway.studio.server import server
         from cutaway.studio.studio import Studio
     except ModuleNotFoundError as error:
@@ -34,13 +34,13 @@ def run(names: Sequence[str], port: int | None, where: Where, *, browser: bool) 
     models = [load(name, device=where.device, dtype=where.dtype) for name in names]
     for model, name in zip(models, _short(names), strict=True):
         model.name = name
-    app = server(Studio(models))
-    address = f"http://{HOST}:{listener.getsockname()[1]}/"
+    token = secrets.token_urlsafe(32)
+    runner = uvicorn_server(server(Studio(models), token))
+    address = f"http://{HOST}:{listener.getsockname()[1]}/?token={token}"
     show(f"{address}  (Ctrl-C ends it)", flush=True)
     if browser and _has_screen():
         threading.Timer(0.5, webbrowser.open, [address]).start()
-    config = uvicorn.Config(app, log_level="warning", timeout_keep_alive=30, timeout_graceful_shutdown=2)
-    uvicorn.Server(config).run(sockets=[listener])
+    runner.run(sockets=[listener])
 
 
 def _short(names: Sequence[str]) -> list[str]:

@@ -4,10 +4,11 @@ A tap is an identity. With nobody listening it returns its argument; who listens
 nothing hangs on the modules afterwards and two threads on one network do not hear each other.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from fnmatch import fnmatchcase
+from fnmatch import translate
 from threading import Lock
 
 import torch
@@ -18,6 +19,9 @@ from cutaway.errors import InputError, unknown
 
 Listener = Callable[[Tensor, str], Tensor | None]
 """Called with a value and its name; what it returns, unless None, takes the value's place."""
+
+LONGEST = 200
+"""Characters of a pattern."""
 
 _lock = Lock()
 _n_listening = 0
@@ -96,6 +100,15 @@ def taps(network: nn.Module) -> dict[str, Tap]:
     return {name: module for name, module in network.named_modules() if isinstance(module, Tap)}
 
 
+def matcher(pattern: str) -> Callable[[str], bool]:
+    """Whether a name matches a shell pattern. Compiling one takes the square of its length, so that is bounded; the
+    cache of `fnmatch` would keep every pattern that a request ever had."""
+    if len(pattern) > LONGEST:
+        raise InputError(f"a pattern of {len(pattern):,} characters is too long; names have at most {LONGEST}")
+    match = re.compile(translate(pattern)).match
+    return lambda name: match(name) is not None
+
+
 def matching(network: nn.Module, pattern: str, known: Mapping[str, Tap] | None = None) -> dict[str, Tap]:
     """The taps whose name matches a shell pattern (`*.weights`); an error if there are none.
 
@@ -104,7 +117,8 @@ def matching(network: nn.Module, pattern: str, known: Mapping[str, Tap] | None =
     known = taps(network) if known is None else known
     if pattern in known:
         return {pattern: known[pattern]}
-    found = {name: tap for name, tap in known.items() if fnmatchcase(name, pattern)}
+    matches = matcher(pattern)
+    found = {name: tap for name, tap in known.items() if matches(name)}
     if not found:
         raise InputError(unknown("tap", pattern, known, limit=12))
     return found

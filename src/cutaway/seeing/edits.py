@@ -7,7 +7,6 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
-from fnmatch import fnmatchcase
 from typing import Annotated, Any, ClassVar
 
 import torch
@@ -17,7 +16,7 @@ from cutaway import schema
 from cutaway.checks import Count, Rule, check, check_fields, named
 from cutaway.errors import ConfigError, InputError, unknown
 from cutaway.models.network import Network
-from cutaway.parts.tap import Listener, matching
+from cutaway.parts.tap import Listener, matcher, matching
 from cutaway.seeing.change import Change, Now, listeners_of
 from cutaway.seeing.switches import SWITCHES, Switch, switches
 from cutaway.seeing.trace import Trace
@@ -179,8 +178,8 @@ class Off(Edit):
             has = ", ".join(switches(network))
             way_out = f"it has {has}" if has else "no such switch is; zero its values by name (Zero)"
             raise InputError(f"'{self.what}' is not in this model; {way_out}")
-        inside = self.where + ".*"
-        found = [each for each in places if fnmatchcase(each, self.where) or fnmatchcase(each, inside)]
+        patterns = matcher(self.where), matcher(f"{self.where}.*")
+        found = [each for each in places if any(matches(each) for matches in patterns)]
         if not found:
             raise InputError(unknown(f"place for '{self.what}'", self.where, places, limit=12))
         return [change for each in found for change in places[each]]

@@ -6,6 +6,7 @@ found by comparing, never stated.
 
 import json
 import math
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -114,7 +115,7 @@ def _like(old: Any, new: Any, where: str) -> Any:
         if type(new) is not type(old) or (isinstance(old, str) and new != old):
             raise InputError(f"{where} is {old!r}; leave it")
         return new
-    if isinstance(new, bool) or not isinstance(new, int | float) or not math.isfinite(new):
+    if isinstance(new, bool) or not isinstance(new, int | float) or not abs(new) <= sys.float_info.max:
         raise InputError(f"{where} is {str(new)[:40]!r}; give a number")
     if ".tokens." in where and (new != int(new) or not 0 <= new <= LARGEST):
         raise InputError(f"{where} is {new}; a token is a whole number from 0 to {LARGEST:g}")

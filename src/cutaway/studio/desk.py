@@ -21,6 +21,12 @@ class Refused(Exception):  # noqa: N818  # it is no error of ours
         super().__init__(sentence)
         self.status, self.retry_after = status, retry_after
 
+    @property
+    def headers(self) -> dict[str, str]:
+        if self.status == 401:
+            return {"WWW-Authenticate": "Bearer"}
+        return {} if self.retry_after is None else {"Retry-After": str(self.retry_after)}
+
 
 class Stopped(Exception):  # noqa: N818
     """Raised inside work that nobody waits for any more."""

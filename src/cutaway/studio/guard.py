@@ -1,94 +1,90 @@
 """Who may ask, and how much: checked before anything else looks at a request."""
 
-import json
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
+import secrets
 from urllib.parse import urlsplit
 
+from cutaway.studio.asgi import App, Message, Receive, Send, answer
+from cutaway.studio.bodies import Bodies, Disconnected, check_json, replayed, too_long
+from cutaway.studio.desk import Refused
 from cutaway.studio.limits import Limits
-
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Message, Receive, Send], Awaitable[None]]
+from cutaway.studio.responses import Responses
 
 HERE = ("127.0.0.1", "localhost", "::1")
-HEADERS = {
-    "Content-Security-Policy": (
-        "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
-        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-    ),
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Referrer-Policy": "no-referrer",
-    "X-Content-Type-Options": "nosniff",
-}
-
-_HEADERS = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
+TRUSTED = "trusted"
+"""Set in the state of a request that came with the token: its connection is not closed to make room for others."""
+NO_TOKEN = (
+    "the studio's token is missing or wrong; open the address that `cutaway studio` printed, which ends in ?token=…, "
+    "or send the token in the header Authorization: Bearer …"
+)
 
 
 class Guard:
     """Only this machine may ask, by a name of this machine (or a page elsewhere could, through a name of its own that
-    leads here), and only the studio's own page; a body is JSON and not too long."""
+    leads here), only the studio's own page, and only who has the token; a body is JSON and not too long."""
 
-    def __init__(self, app: App, limits: Limits) -> None:
+    def __init__(self, app: App, token: str, limits: Limits) -> None:
         self.app, self.limits = app, limits
+        self.authorization = f"bearer {token}".encode()
+        self.bodies, self.responses = Bodies(limits), Responses(limits)
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            if scope["type"] == "lifespan":
-                await self.app(scope, receive, send)
-            return
-        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
-        refused = self._refused(scope["method"], headers)
-        if refused is not None:
-            await _answer(send, *refused)
-            return
-        await self.app(scope, *self._bounded(receive, send))
+        if scope["type"] == "lifespan":
+            await self.app(scope, receive, send)
+        elif scope["type"] == "http":
+            await self._http(scope, receive, self.responses.bounded(send))
 
-    def _bounded(self, receive: Receive, send: Send) -> tuple[Receive, Send]:
-        """What is read is counted; past the limit it breaks off, and whatever the app makes of that, 413 is said."""
-        n_read, too_long, begun = 0, False, False
+    async def _http(self, scope: Message, receive: Receive, send: Send) -> None:
+        body = bytearray()
+        try:
+            headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+            self._check_sender(headers)
+            self._check_token(scope, headers)
+            has_body = scope["method"] in ("POST", "PUT", "PATCH")
+            if has_body:
+                self._check_type(headers)
+            body = await self.bodies.read(receive)
+            if has_body:
+                check_json(body, self.limits)
+            await self.app(_plainly_json(scope), replayed(body, receive), send)
+        except Refused as refused:
+            await answer(send, refused.status, str(refused), refused.headers)
+        except Disconnected:
+            pass
+        finally:
+            self.bodies.release(body)
 
-        async def counted() -> Message:
-            nonlocal n_read, too_long
-            message = await receive()
-            n_read += len(message.get("body", b""))
-            if n_read > self.limits.body:
-                too_long = True
-                return {"type": "http.disconnect"}
-            return message
-
-        async def guarded(message: Message) -> None:
-            nonlocal begun
-            if too_long:
-                if not begun:
-                    begun = True
-                    await _answer(send, *self._too_long())
-                return
-            if message["type"] == "http.response.start":
-                begun = True
-                message["headers"] = [*message["headers"], *_HEADERS]
-            await send(message)
-
-        return counted, guarded
-
-    def _refused(self, method: str, headers: dict[str, str]) -> tuple[int, str] | None:
+    def _check_sender(self, headers: dict[str, str]) -> None:
         host = headers.get("host", "")
         if "@" in host or _hostname(f"http://{host}") not in HERE:
-            return 403, f"this studio answers at 127.0.0.1 and localhost only, not at {host[:100]!r}"
+            raise Refused(403, f"this studio answers at 127.0.0.1 and localhost only, not at {host[:100]!r}")
         origin = headers.get("origin")
         if origin is not None and origin != f"http://{host}":
-            return 403, f"pages of {origin[:100]!r} may not ask this studio"
-        if method in ("POST", "PUT", "PATCH"):
-            if headers.get("content-type", "").split(";")[0].strip().lower() != "application/json":
-                return 415, "the body must be JSON: Content-Type: application/json"
-            length = headers.get("content-length")
-            if length is not None and (not length.isdecimal() or int(length) > self.limits.body):
-                return self._too_long()
-        return None
+            raise Refused(403, f"pages of {origin[:100]!r} may not ask this studio")
 
-    def _too_long(self) -> tuple[int, str]:
-        return 413, f"the body is longer than {self.limits.body:,} bytes"
+    def _check_token(self, scope: Message, headers: dict[str, str]) -> None:
+        """The page itself and its scripts are the same for everybody, and ask for the token in their turn."""
+        scheme, _, token = headers.get("authorization", "").partition(" ")
+        if secrets.compare_digest(f"{scheme.lower()} {token.strip()}".encode(), self.authorization):
+            scope.setdefault("state", {})[TRUSTED] = True
+        elif scope["path"] != "/" and not scope["path"].startswith("/assets/"):
+            raise Refused(401, NO_TOKEN)
+
+    def _check_type(self, headers: dict[str, str]) -> None:
+        kind, _, options = headers.get("content-type", "").partition(";")
+        if kind.strip().lower() != "application/json":
+            raise Refused(415, "the body must be JSON: Content-Type: application/json")
+        charset = options.replace(" ", "").replace('"', "").lower()
+        if charset not in ("", "charset=utf-8") or headers.get("content-encoding", "identity") != "identity":
+            raise Refused(415, "the body must be JSON in UTF-8, and not compressed")
+        length = headers.get("content-length", "0")
+        if len(length) > 15 or int(length) > self.limits.body:
+            raise too_long(self.limits)
+
+
+def _plainly_json(scope: Message) -> Message:
+    """The request with the content type that was found, however it was spelled."""
+    headers = [header for header in scope["headers"] if header[0].lower() != b"content-type"]
+    return {**scope, "headers": [*headers, (b"content-type", b"application/json")]}
 
 
 def _hostname(address: str) -> str | None:
@@ -96,10 +92,3 @@ def _hostname(address: str) -> str | None:
         return urlsplit(address).hostname
     except ValueError:
         return None
-
-
-async def _answer(send: Send, status: int, sentence: str) -> None:
-    body = json.dumps({"error": sentence}).encode()
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), *_HEADERS]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})

@@ -17,7 +17,9 @@ import cutaway
 from cutaway.checkpoints.weights import raw_bytes
 from cutaway.errors import CutawayError, UnknownNameError
 from cutaway.seeing.told import plain
+from cutaway.seeing.trace import Trace
 from cutaway.studio import answers
+from cutaway.studio.asgi import sentence_body
 from cutaway.studio.asked import AskBeams, AskGenerate, AskNext, AskNotes, AskNotesPage, AskRun
 from cutaway.studio.desk import Desk, Refused, Ticket
 from cutaway.studio.guard import Guard
@@ -37,15 +39,16 @@ ERRORS: dict[int | str, dict[str, Any]] = {
         }}},
     }
     for status, description in (
-        (400, "what was asked for can't be done"), (403, "not from here"), (404, "not there, or no longer"),
-        (413, "too large"), (415, "not JSON"), (422, "not understood"), (429, "too many at once: see Retry-After"),
+        (400, "what was asked for can't be done"), (401, "without the token"), (403, "not from here"),
+        (404, "not there, or no longer"), (408, "the body took too long"), (413, "too large"), (415, "not JSON"),
+        (422, "not understood"), (429, "too many at once: see Retry-After"),
         (503, "took too long"),
     )
 }  # fmt: skip
 
 
-def server(studio: Studio, limits: Limits | None = None) -> Guard:
-    """The whole application: an ASGI app that uvicorn, or a test, can run."""
+def server(studio: Studio, token: str, limits: Limits | None = None) -> Guard:
+    """The whole application: an ASGI app that uvicorn, or a test, can run. Only who has the `token` may ask it."""
     limits = limits or studio.limits
     desk = Desk(limits)
 
@@ -57,7 +60,8 @@ def server(studio: Studio, limits: Limits | None = None) -> Guard:
     app = FastAPI(
         title="cutaway studio", version=cutaway.__version__, lifespan=life, docs_url=None, redoc_url=None,
         openapi_url="/api/openapi.json", responses=ERRORS,
-        description="Models at work, with every value on the way. It answers this machine only.",
+        description="Models at work, with every value on the way. It answers this machine only, and who has its token: "
+        "Authorization: Bearer …",
     )  # fmt: skip
     _errors(app)
 
@@ -80,25 +84,17 @@ def server(studio: Studio, limits: Limits | None = None) -> Guard:
         return studio.traces.get(number).info
 
     @app.get("/api/traces/{number}/values/{name}", tags=["traces"])
-    async def value(number: str, name: str, at: At = None, format: Literal["json", "binary"] = "json") -> Response:  # noqa: A002
+    async def value(
+        request: Request, number: str, name: str, at: At = None, format: Literal["json", "binary"] = "json"  # noqa: A002
+    ) -> Response:  # fmt: skip
         """One value, or a slice of it; `binary`: little-endian float32, its shape in the header X-Shape."""
-        kept = studio.traces.get(number)
-        if format == "binary":
-            part = answers.part(kept.trace[name], at, limits.numbers).float().contiguous()
-            shape = ",".join(map(str, part.shape))
-            data = bytes(raw_bytes(part))
-            return Response(data, media_type="application/octet-stream", headers={"X-Shape": shape})
-        part = answers.part(kept.trace[name], at, limits.numbers_as_text)
-        labels = [None if words is None or len(words) > 1000 else list(words) for words in kept.trace.labels(name)]
-        return JSONResponse({
-            "name": name, "axes": kept.trace.axes(name), "formula": kept.trace.formula(name), "labels": labels,
-            "shape": list(part.shape), "values": plain(part),
-        })  # fmt: skip
+        send = _binary if format == "binary" else _json
+        return await done(request, lambda _: send(studio.traces.get(number).trace, name, at, limits))
 
     @app.get("/api/traces/{number}/explain/{name}", tags=["traces"])
-    async def explain(number: str, name: str, at: Cell) -> dict[str, Any]:
+    async def explain(request: Request, number: str, name: str, at: Cell) -> dict[str, Any]:
         """The sum behind one number, as a tree that can be added up again, and written out."""
-        return studio.explain(number, name, at)
+        return await done(request, lambda _: studio.explain(number, name, at))
 
     @app.get("/api/traces/{number}/lens", tags=["traces"])
     async def lens(request: Request, number: str) -> dict[str, Any]:
@@ -132,9 +128,7 @@ def server(studio: Studio, limits: Limits | None = None) -> Guard:
         """A text as it is written, as server-sent events: `token`, then `done` (or `error`)."""
         events = desk.stream(lambda ticket: studio.generate(asked, ticket.check))
         first = await anext(events)  # what is wrong with the request has a status of its own
-        return StreamingResponse(
-            _sent(first, events), media_type="text/event-stream", headers={"Cache-Control": "no-store"}
-        )
+        return StreamingResponse(_sent(first, events), media_type="text/event-stream")
 
     @app.get("/api/notes", tags=["notes"])
     async def all_notes(request: Request) -> dict[str, Any]:
@@ -155,7 +149,22 @@ def server(studio: Studio, limits: Limits | None = None) -> Guard:
         return await done(request, lambda _: studio.note(number, asked.inputs))
 
     _page(app)
-    return Guard(app, limits)
+    return Guard(app, token, limits)
+
+
+def _binary(trace: Trace, name: str, at: str | None, limits: Limits) -> Response:
+    part = answers.part(trace[name], at, limits.numbers).float().contiguous()
+    headers = {"X-Shape": ",".join(map(str, part.shape))}
+    return Response(bytes(raw_bytes(part)), media_type="application/octet-stream", headers=headers)
+
+
+def _json(trace: Trace, name: str, at: str | None, limits: Limits) -> Response:
+    part = answers.part(trace[name], at, limits.numbers_as_text)
+    labels = [None if words is None or len(words) > 1000 else list(words) for words in trace.labels(name)]
+    return JSONResponse({
+        "name": name, "axes": trace.axes(name), "formula": trace.formula(name), "labels": labels,
+        "shape": list(part.shape), "values": plain(part),
+    })  # fmt: skip
 
 
 async def _sent(first: Mapping[str, Any], rest: AsyncIterator[Mapping[str, Any]]) -> AsyncIterator[bytes]:
@@ -175,34 +184,31 @@ def _event(data: Mapping[str, Any]) -> bytes:
 def _errors(app: FastAPI) -> None:
     """Every mistake is one sentence."""
 
-    def answer(status: int, sentence: str, retry_after: int | None = None) -> JSONResponse:
-        headers = {} if retry_after is None else {"Retry-After": str(retry_after)}
-        return JSONResponse({"error": sentence}, status, headers)
+    def answer(status: int, sentence: str, headers: Mapping[str, str] | None = None) -> Response:
+        return Response(sentence_body(sentence), status, headers, "application/json")
 
     @app.exception_handler(Refused)
-    async def refused(_: Request, error: Refused) -> JSONResponse:
-        return answer(error.status, str(error), error.retry_after)
+    async def refused(_: Request, error: Refused) -> Response:
+        return answer(error.status, str(error), error.headers)
 
     @app.exception_handler(CutawayError)
-    async def ours(_: Request, error: CutawayError) -> JSONResponse:
+    async def ours(_: Request, error: CutawayError) -> Response:
         return answer(404 if isinstance(error, UnknownNameError) else 400, str(error))
 
     @app.exception_handler(RequestValidationError)
-    async def invalid(_: Request, error: RequestValidationError) -> JSONResponse:
+    async def invalid(_: Request, error: RequestValidationError) -> Response:
         first = error.errors()[0]
-        if first["type"] == "json_invalid":
-            return answer(422, f"the body is not JSON: {first['ctx']['error']}")
-        where = ".".join(str(part) for part in first["loc"] if part != "body")
+        where = ".".join(str(part)[:100] for part in first["loc"] if part != "body")
         return answer(422, f"{where or 'the body'}: {first['msg'][0].lower()}{first['msg'][1:]}")
 
     @app.exception_handler(Exception)
-    async def fault(request: Request, _: Exception) -> JSONResponse:
+    async def fault(request: Request, _: Exception) -> Response:
         """Ours, which the log tells of."""
         return answer(500, f"a fault of the studio's, at {request.url.path}; what it printed says more")
 
     @app.exception_handler(HTTPException)
-    async def http(_: Request, error: HTTPException) -> JSONResponse:
-        return JSONResponse({"error": f"{error.detail}".lower()}, error.status_code, error.headers)
+    async def http(_: Request, error: HTTPException) -> Response:
+        return answer(error.status_code, f"{error.detail}".lower(), error.headers)
 
 
 def _page(app: FastAPI) -> None:
@@ -212,7 +218,7 @@ def _page(app: FastAPI) -> None:
     async def index() -> Response:
         if not (PAGE / "index.html").is_file():
             return JSONResponse({"error": NOT_BUILT}, 503)
-        return FileResponse(PAGE / "index.html", headers={"Cache-Control": "no-cache"})
+        return FileResponse(PAGE / "index.html")
 
     if (PAGE / "assets").is_dir():
         app.mount("/assets", StaticFiles(directory=PAGE / "assets"))

@@ -1,7 +1,6 @@
 """What the studio can do, in plain calls: traces, next words, the notes. `server.py` puts them on the network."""
 
 import base64
-import binascii
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -81,7 +80,7 @@ class Studio:
                 raise InputError(f"{model.name} reads an image and nothing else: give image, a file in base64")
             try:
                 return prepare(model, base64.b64decode(asked.image, validate=True))
-            except binascii.Error:
+            except ValueError:  # of its length or letters
                 raise InputError("the image is not base64; encode the bytes of the file") from None
         if asked.image is not None:
             raise InputError(f"{model.name} reads text; an image is for models that see")

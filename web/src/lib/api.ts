@@ -4,6 +4,7 @@ import { embedded, Offline } from './offline'
 import { kept } from './kept'
 import { number } from './expression'
 import { parsed, sentence, Told, type Source } from './source'
+import { token } from './token'
 import type * as T from './types'
 
 export { Told, sentence, type Source } from './source'
@@ -13,7 +14,10 @@ export class Server implements Source {
   #values = kept<T.Slice>(64e6, (slice) => slice.values.byteLength)
   #explanations = kept<T.Explanation>(600, () => 1)
 
-  constructor(private readonly base = './api') {}
+  constructor(
+    private readonly token: string,
+    private readonly base = './api',
+  ) {}
 
   async models(signal?: AbortSignal): Promise<T.ModelInfo[]> {
     return (await this.#get<{ models: T.ModelInfo[] }>('/models', signal)).models
@@ -101,7 +105,7 @@ export class Server implements Source {
   async #ask(path: string, options: RequestInit): Promise<Response> {
     let response: Response
     try {
-      response = await fetch(this.base + path, options)
+      response = await fetch(this.base + path, { ...options, headers: { ...options.headers, Authorization: `Bearer ${this.token}` } })
     } catch (error) {
       if (options.signal?.aborted) throw error
       throw new Told('The studio does not answer; is it still running?')
@@ -184,6 +188,6 @@ export class Latest {
 }
 
 const inside = embedded()
-export const source: Source = inside === null ? new Server() : new Offline(inside)
+export const source: Source = inside === null ? new Server(token()) : new Offline(inside)
 /** The page with the data in it, if this is one. */
 export const file = inside

@@ -1,6 +1,6 @@
 /** The models there are, and the run that all views look at. */
 
-import { file, Latest, sentence, source } from './api'
+import { file, Latest, sentence, source, Told } from './api'
 import { here } from './here.svelte'
 import { recall, remembers } from './image'
 import type { ModelInfo, RunRequest, TraceInfo, ValueInfo } from './types'
@@ -10,6 +10,8 @@ class Session {
   trace = $state.raw<TraceInfo | null>(null)
   busy = $state(false)
   error = $state<string | null>(null)
+  /** What the studio says to a page that has not got its token. */
+  locked = $state<string | null>(null)
 
   /** The chosen model. */
   model = $derived(this.models.find(({ name }) => name === here.query['model']) ?? this.models[0] ?? null)
@@ -58,7 +60,7 @@ class Session {
       this.models = await source.models()
       if (file) this.trace = file.traces[0]?.info ?? null
     } catch (error) {
-      this.error = sentence(error)
+      this.#failed(error)
     }
   }
 
@@ -93,10 +95,15 @@ class Session {
       this.error = null
     } catch (error) {
       if (signal.aborted) return
-      this.error = sentence(error)
+      this.#failed(error)
       this.#seen = ''
     }
     this.busy = false
+  }
+
+  #failed(error: unknown): void {
+    if (error instanceof Told && error.status === 401) this.locked = error.message
+    else this.error = sentence(error)
   }
 }
 
