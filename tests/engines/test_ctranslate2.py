@@ -314,7 +314,7 @@ def test_stop_strings_end_a_text_where_the_native_search_ends_it(loaded: Any) ->
 def test_random_options_give_the_native_texts_where_nothing_is_said_to_differ(case: Case, loaded: Any) -> None:
     theirs, network = loaded(case)
     end = common_end(theirs, case)
-    usage = Usage(start=start_of(case), end=(end,), never=(36,), beams=2)
+    usage = Usage(start=start_of(case), end=(end,), never=(36,), generation=Generation(beams=2))
     a, b, c, d, e, f, *_ = [token for token in range(5, 12) if token != end]
     engine = CTranslate2(network, usage, threads=1)
     generator, tried = torch.Generator().manual_seed(5), 0
