@@ -2,6 +2,7 @@
 transformers: `generate` there, a task's own search here, with nothing said but by the folder."""
 
 import json
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -47,13 +48,13 @@ SEARCH: dict[str, list[Settings]] = {
     ],
     "bad_words_ids": [
         {"bad_words_ids": [[token] for token in range(3, 50, 2)]},
-        {"bad_words_ids": [[first, second] for first in range(3, 59) for second in range(first % 2 + 3, 58, 2)]},
+        {"bad_words_ids": [[first, second] for first in range(3, 59) for second in range(first % 9 + 3, 58, 9)]},
         {"bad_words_ids": [[3, 4, 5], [6], *([first, first] for first in range(59))]},
     ],
     "encoder_repetition_penalty": [{"encoder_repetition_penalty": value} for value in (0.4, 1.5, 4.0)],
     "encoder_no_repeat_ngram_size": [{"encoder_no_repeat_ngram_size": n} for n in (1, 2)],
     "exponential_decay_length_penalty": [
-        {"exponential_decay_length_penalty": value} for value in ([2, 1.3], [0, 2.0], [3, 0.5])
+        {"exponential_decay_length_penalty": value} for value in ([2, 1.3], [0, 1.9], [3, 0.5])
     ],
     "sequence_bias": [
         {"sequence_bias": [[[token], 6.0 - token % 5 * 3] for token in range(3, 59)]},
@@ -63,7 +64,7 @@ SEARCH: dict[str, list[Settings]] = {
         {"remove_invalid_values": True, "exponential_decay_length_penalty": [1, 1.8], "min_length": 10}
     ],
     "renormalize_logits": [
-        {"renormalize_logits": True, "suppress_tokens": list(range(3, 50)), "no_repeat_ngram_size": 1}
+        {"renormalize_logits": True, "suppress_tokens": list(range(3, 40)), "repetition_penalty": 1.5}
     ],
     "length_penalty": [{"length_penalty": value} for value in (-2.0, 0.0, 0.5, 3.0)],
     "early_stopping": [
@@ -86,6 +87,7 @@ SEARCH: dict[str, list[Settings]] = {
 """What is compared in greedy search and with beams."""
 
 BEAMS_ONLY = frozenset({"renormalize_logits", "length_penalty", "early_stopping"})
+GREEDY_ONLY = frozenset({"remove_invalid_values"})  # with beams the infinite score of an end would never leave a beam
 CHANGE_NOTHING = frozenset({"sampling that is not asked for", "temperature 0 in place of do_sample"})
 
 SAMPLING: dict[str, list[Settings]] = {
@@ -117,12 +119,34 @@ class Folder:
         self.peer: Peer = make_peer(name, path, N_ENDS.get((name, seed), 1), seed)
         self.path = path
         self.plain = json.loads((path / "generation_config.json").read_text())
+        self.prompts = self._own_words(seed)
+        self.settled: dict[str, list[list[int]]] = {}
+
+    def _own_words(self, seed: int) -> list[list[int]]:
+        """Prompts of what this model likes to write, so that it would repeat them."""
         torch.manual_seed(seed)
-        self.prompts = torch.randint(3, V - 1, (4, 5)).tolist()
+        prompts = torch.randint(3, V - 1, (4, 5))
+        found = self.peer.generate(
+            prompts.tolist(), do_sample=True, min_new_tokens=6, max_new_tokens=6, forced_eos_token_id=None
+        ).sequences
+        return found[:, -6:].tolist()
+
+    def plain_texts(self, settings: Settings) -> list[list[int]]:
+        """What ours writes without the setting that is compared."""
+        key = json.dumps(settings)
+        if key not in self.settled:
+            self.settled[key] = self.texts(settings)[0]
+        return self.settled[key]
 
     def asking_for(self, settings: Settings) -> Model:
         """Both read the folder again."""
         said = {**self.plain, "max_new_tokens": LONGEST, **settings}
+        if self.peer.theirs.config.model_type == "marian":  # all that are published ban their padding so
+            said["bad_words_ids"] = [*said.get("bad_words_ids", []), [V - 1]]
+        if "suppress_tokens" in said:  # a token that is forced can't be suppressed, in transformers neither
+            said["suppress_tokens"] = [
+                token for token in said["suppress_tokens"] if token != said.get("forced_eos_token_id")
+            ]
         (self.path / "generation_config.json").write_text(json.dumps(said))
         self.peer.theirs.generation_config = hf.GenerationConfig.from_pretrained(self.path)
         return cutaway.load(self.path)
@@ -133,14 +157,16 @@ class Folder:
         search = generation({}, model.usage.generation, None)  # type: ignore[arg-type]  # no words, no tokenizer
         written = write(model.network, [Prompt(tuple(ids)) for ids in self.prompts], search, model.usage)
         ours = [[*text.ids, *([] if text.end is None else [text.end])] for [text] in written]
-        found = self.peer.generate(self.prompts).sequences[:, 1 if self.peer.reads else len(self.prompts[0]) :]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of a min_length above max_length
+            found = self.peer.generate(self.prompts).sequences[:, 1 if self.peer.reads else len(self.prompts[0]) :]
         theirs = [row[: len(text)] for row, text in zip(found.tolist(), ours, strict=True)]
         rest = {token for row, text in zip(found.tolist(), ours, strict=True) for token in row[len(text) :]}
         assert rest <= {model.usage.pad, *model.usage.end}
         return ours, theirs
 
     def distributions(self, settings: Settings, n_steps: int = 3) -> tuple[torch.Tensor, torch.Tensor]:
-        """The probabilities [step, prompt, token] from which both would draw, after each token that theirs has drawn."""
+        """The probabilities [step, prompt, token] from which both would draw after each token that theirs has drawn."""
         model = self.asking_for({"do_sample": True, "min_new_tokens": n_steps, **settings})
         torch.manual_seed(0)
         found = self.peer.generate(self.prompts)
@@ -162,6 +188,7 @@ class Folder:
 
 
 def searches(name: str) -> list[dict[str, Any]]:
-    """How the settings of a name are compared: greedily, and with beams of their own number."""
-    beams = ({"num_beams": 3}, {"num_beams": 4})
-    return [dict(each) for each in beams if name in BEAMS_ONLY] or [{}, {"num_beams": 3}]
+    """How the settings of a name are compared: greedily and with beams, or with two numbers of beams."""
+    if name in BEAMS_ONLY:
+        return [{"num_beams": 3}, {"num_beams": 4}]
+    return [{}] if name in GREEDY_ONLY else [{}, {"num_beams": 3}]

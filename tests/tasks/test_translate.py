@@ -174,7 +174,8 @@ def test_a_text_ends_before_a_stop() -> None:
         ({"ban": [3]}, r"ban=\[3\] \(list\): expected a text, or a list of texts"),
         ({"prefix": ["a", "b"]}, "expected one text"),
         ({"force": ["cat"], "beams": 1}, "force needs beam search"),
-        ({"temperature": 0.0}, "temperature=0.0 must be above 0"),
+        ({"temperature": -1.0}, "temperature=-1.0 must be above 0"),
+        ({"temperature": 0.0, "sample": True}, "temperature=0.0 must be above 0"),
         ({"max_new_tokens": 0}, "max_new_tokens=0 must be at least 1"),
     ],
 )  # fmt: skip

@@ -9,6 +9,7 @@ from cutaway.checkpoints.family import Family
 from cutaway.checkpoints.generation_settings import IN_USAGE, OBEYED, is_known, read_settings, settings_of
 from cutaway.checkpoints.keys import Keys
 from cutaway.decoding.generation import Generation
+from cutaway.errors import CheckpointError
 from cutaway.files import read_json
 from cutaway.models.config import Classifier, TransformerConfig
 from cutaway.models.usage import Usage
@@ -55,6 +56,13 @@ def _with_settings(usage: Usage, keys: Keys, family: Family) -> Usage:
     changes = read_settings(keys).changes
     words = changes.pop("ban", ())
     pad = () if usage.pad is None or family.writes_pad else (usage.pad,)
+    suppressed = set(changes.get("suppress", ()))
+    for name in ("forced_bos_token_id", "forced_eos_token_id"):
+        forced = _tokens(keys, name)
+        if forced and suppressed.issuperset(forced):
+            raise CheckpointError(
+                f"{keys.where}: {name}={keys.get(name)} is among suppress_tokens; leave one of them out"
+            )
     first = keys.get("forced_bos_token_id")
     return replace(
         usage,

@@ -11,6 +11,11 @@ from cutaway.models.network import Network
 from cutaway.models.usage import Usage
 
 NATIVE = "the native engine can"
+PATIENCE = 2
+"""Finished texts for each beam where it is not asked to stop at the first: the nearest that CTranslate2 has to going on
+while a better text is possible. Of 193 sentences in beams of 5, 19 texts differed from the native ones with 1, 8 with 2
+(as fast), 6 with 4 (1.4 times as long) and 10 with 20.
+"""
 
 
 def refused(plan: Plan) -> str | None:
@@ -96,6 +101,7 @@ def arguments(plan: Plan) -> dict[str, Any]:
     options: dict[str, Any] = {
         "beam_size": plan.beams,
         "num_hypotheses": generation.n_best,
+        "patience": 1 if generation.early_stopping is True else PATIENCE,
         "length_penalty": generation.length_penalty,
         "repetition_penalty": generation.repetition_penalty,
         "no_repeat_ngram_size": generation.no_repeat_ngram,
