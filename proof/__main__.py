@@ -1,4 +1,5 @@
-"""`make proof`: the whole suite under each profile, then the wheel; `make proof PROFILE=float32` for one.
+"""`make proof`: the whole suite under each profile, then the table of generation settings and the wheel; `make proof
+PROFILE=float32` for one.
 
 A profile forces the choices that another machine would make (docs/machine.md). All run to their end, whatever fails.
 """
@@ -21,7 +22,7 @@ PROFILES: dict[str, dict[str, str]] = {
     "one-thread": {"CUTAWAY_THREADS": "1"},
     "avx2": {"CUTAWAY_KERNELS": "avx2"},
 }
-WHEEL = "wheel"
+FILES = {"settings": "proof/test_generation_settings.py", "wheel": "proof/test_wheel.py"}
 COMPILERS = re.compile(r"(.*-)?(cc|c\+\+|gcc|g\+\+|clang|clang\+\+)(-\d+)?|c89|c99")
 
 
@@ -37,7 +38,7 @@ def path_without_compilers(folder: Path) -> str:
 
 def run(name: str) -> tuple[int, str, float]:
     """Exit code, pytest's last line, and minutes."""
-    began, arguments = time.monotonic(), SUITE if name in PROFILES else ("proof/test_wheel.py", "-s")
+    began, arguments = time.monotonic(), SUITE if name in PROFILES else (FILES[name], "-s")
     environment = os.environ | PROFILES.get(name, {})
     with tempfile.TemporaryDirectory() as folder:
         if name == "no-compiler":
@@ -56,7 +57,7 @@ def run(name: str) -> tuple[int, str, float]:
 
 
 def main() -> None:
-    known = [*PROFILES, WHEEL]
+    known = [*PROFILES, *FILES]
     asked = sys.argv[1:] or known
     if wrong := [name for name in asked if name not in known]:
         sys.exit(f"no profile {wrong[0]!r}; choose from {', '.join(known)}")

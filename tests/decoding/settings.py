@@ -127,7 +127,12 @@ class Folder:
         torch.manual_seed(seed)
         prompts = torch.randint(3, V - 1, (4, 5))
         found = self.peer.generate(
-            prompts.tolist(), do_sample=True, min_new_tokens=6, max_new_tokens=6, forced_eos_token_id=None
+            prompts.tolist(),
+            do_sample=True,
+            min_new_tokens=6,
+            max_new_tokens=6,
+            forced_eos_token_id=None,
+            bad_words_ids=[[0], [V - 1]],
         ).sequences
         return found[:, -6:].tolist()
 

@@ -3,6 +3,7 @@
 Every key of transformers' GenerationConfig is in one of the three groups; a test holds the list complete.
 """
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -236,14 +237,15 @@ def read_settings(keys: Keys) -> Settings:
 def _not_done(given: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for key, (neutral, why) in AT_ONE_VALUE.items():
         if key in given and given[key] != neutral:
-            yield f"{key}={_short(given[key])}", why
+            yield f"{key}={shortened(given[key])}", why
     forced = given.get("forced_eos_token_id")
     if isinstance(forced, list) and len(forced) > 1:
-        yield f"forced_eos_token_id={_short(forced)}", f"the longest texts end with {forced[0]}"
+        yield f"forced_eos_token_id={shortened(forced)}", f"the longest texts end with {forced[0]}"
 
 
-def _short(value: object) -> str:
-    text = " ".join(str(value).split())
+def shortened(value: object) -> str:
+    """As JSON has it, on one line, and cut if it is long."""
+    text = json.dumps(value)
     return text if len(text) <= 60 else text[:57] + "…"
 
 

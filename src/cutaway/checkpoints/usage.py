@@ -8,7 +8,7 @@ from typing import Any
 from cutaway.checkpoints.family import Family
 from cutaway.checkpoints.generation_settings import IN_USAGE, OBEYED, is_known, read_settings, settings_of
 from cutaway.checkpoints.keys import Keys
-from cutaway.decoding.generation import Generation
+from cutaway.decoding.generation import Generation, sampling_options
 from cutaway.errors import CheckpointError
 from cutaway.files import read_json
 from cutaway.models.config import Classifier, TransformerConfig
@@ -124,12 +124,7 @@ def side_files(usage: Usage, config: TransformerConfig) -> Files:
     files: dict[str, dict[str, Any]] = {}
     if config.decoder is not None and usage != Usage():
         generation = {key: value for key, value in usage_keys(usage, config).items() if key.endswith("token_id")}
-        generation |= settings_of(usage.generation)
-        if bad := [[token] for token in usage.never] + [list(word) for word in usage.generation.ban]:
-            generation["bad_words_ids"] = bad
-        places = {"forced_bos_token_id": usage.first, "forced_eos_token_id": usage.last}
-        lengths = {"max_length": usage.max_length, "min_length": usage.min_length or None}
-        generation |= {key: value for key, value in (places | lengths).items() if value is not None}
+        generation |= settings_of_usage(usage)
         files[GENERATION] = generation
     if usage.max_tokens is not None:
         files[SENTENCES] = {"max_seq_length": usage.max_tokens, "do_lower_case": False}
@@ -146,6 +141,30 @@ def side_files(usage: Usage, config: TransformerConfig) -> Files:
             "image_std": list(usage.image_std),
         }
     return files
+
+
+def settings_of_usage(usage: Usage) -> dict[str, Any]:
+    """What a model asks of its texts, in the keys of generation_config.json: all that is not as by default."""
+    said = settings_of(usage.generation)
+    if bad := [[token] for token in usage.never] + [list(word) for word in usage.generation.ban]:
+        said["bad_words_ids"] = bad
+    places = {"forced_bos_token_id": usage.first, "forced_eos_token_id": usage.last}
+    lengths = {"max_length": usage.max_length, "min_length": usage.min_length or None}
+    return said | {key: value for key, value in (places | lengths).items() if value is not None}
+
+
+def idle_settings(usage: Usage) -> dict[str, str]:
+    """Those that have no part in a text as things are -> why."""
+    generation = usage.generation
+    idle = {} if generation.sample else dict.fromkeys(sampling_options(generation), "no sampling is asked for")
+    if usage.max_length is not None and generation.max_new_tokens is not None:
+        idle["max_length"] = "max_new_tokens goes before it"
+    if usage.min_length and generation.min_new_tokens is not None:
+        idle["min_length"] = "min_new_tokens goes before it"
+    if usage.beams == 1:
+        beams = {"length_penalty": generation.length_penalty != 1.0, "early_stopping": generation.early_stopping}
+        idle |= {name: "only several beams make use of it" for name, said in beams.items() if said}
+    return idle
 
 
 def without_settings(keys: Mapping[str, Any]) -> dict[str, Any]:
