@@ -43,7 +43,7 @@ def read_usage(files: Files, family: Family, config: TransformerConfig, where: P
     )
     if config.decoder is None:
         return usage
-    return _with_settings(usage, settings_keys(files, where), family)
+    return _with_settings(usage, settings_keys(files, where), family, config.decoder.vocabulary or 0)
 
 
 def settings_keys(files: Files, where: Path) -> Keys:
@@ -52,8 +52,10 @@ def settings_keys(files: Files, where: Path) -> Keys:
     return Keys(files[name], str(where / name))
 
 
-def _with_settings(usage: Usage, keys: Keys, family: Family) -> Usage:
+def _with_settings(usage: Usage, keys: Keys, family: Family, vocabulary: int) -> Usage:
     changes = read_settings(keys).changes
+    for name in {"suppress", "begin_suppress"} & changes.keys():
+        changes[name] = tuple(token for token in changes[name] if token < vocabulary)
     words = changes.pop("ban", ())
     pad = () if usage.pad is None or family.writes_pad else (usage.pad,)
     suppressed = set(changes.get("suppress", ()))
