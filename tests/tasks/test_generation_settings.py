@@ -11,7 +11,7 @@ import pytest
 
 import cutaway
 from cutaway.decoding.generation import Generation
-from cutaway.errors import CheckpointError, ConfigError
+from cutaway.errors import CheckpointError, ConfigError, InputError
 from cutaway.facts import facts
 from cutaway.model import Model
 from cutaway.models.usage import Usage
@@ -192,6 +192,12 @@ def test_tokens_that_are_not_there_need_not_be_suppressed(asking: Asking) -> Non
     """As in transformers; published folders name tokens of a larger vocabulary."""
     usage = cutaway.load(asking(suppress_tokens=[5, 99_999, -1], begin_suppress_tokens=[88_888])).usage
     assert (usage.generation.suppress, usage.generation.begin_suppress) == ((5,), ())
+
+
+def test_nothing_is_left_to_write(asking: Asking) -> None:
+    model = cutaway.load(asking(suppress_tokens=list(range(400)), num_beams=2))
+    with pytest.raises(InputError, match="has no text to give: every token is banned, suppressed or no number$"):
+        model.complete("The cat", max_new_tokens=3)
 
 
 def test_stop_strings_end_a_text(asking: Asking) -> None:

@@ -81,10 +81,6 @@ class Beams:
                 f"prompt {self.asked[text].index}: no text of {self.rows.room[text]} tokens was found that holds all "
                 "that is forced; allow more with max_new_tokens, or force less"
             )
-        if not texts:
-            raise InputError(
-                f"prompt {self.asked[text].index}: no text is possible: all tokens are banned, suppressed or no numbers"
-            )
         return texts[: self.plan.options.n_best]
 
     def _choose(self) -> None:

@@ -133,7 +133,12 @@ class Writer:
                 if given is None:
                     yield [Text("")]
                 else:
-                    yield [self._text(written, given) for written in next(answers[self.search(given)])]
+                    texts = next(answers[self.search(given)])
+                    if not texts:
+                        raise InputError(
+                            f"{self.model.name} has no text to give: every token is banned, suppressed or no number"
+                        )
+                    yield [self._text(written, given) for written in texts]
 
     def stream(self, prompt: Prompt, after: Sequence[int]) -> Iterator[str]:
         """One text in pieces, as it is written; `after` is what stands before it, or nothing."""
