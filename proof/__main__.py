@@ -1,4 +1,4 @@
-"""`make proof`: the whole suite under each profile, then what takes too long for it; `make proof PROFILE=float32` for one.
+"""`make proof`: the suite under each profile, then what takes too long for it; `make proof PROFILE=float32` for one.
 
 A profile forces the choices that another machine would make (docs/machine.md). All run to their end, whatever fails.
 """

@@ -9,6 +9,7 @@ import torch
 
 from cutaway.checkpoints import huggingface, llama2c, native
 from cutaway.checkpoints.fill import outline_safely
+from cutaway.checkpoints.usage import Files, idle_settings, unknown_settings, unused_settings
 from cutaway.checkpoints.weights import open_weights
 from cutaway.errors import CheckpointError, ConfigError
 from cutaway.files import read_json
@@ -45,6 +46,7 @@ class Facts:
     usage: Usage = field(default_factory=Usage)
     licence: str | None = None
     unread_keys: list[str] = field(default_factory=list)  # of config.json: unknown to cutaway
+    unused_settings: dict[str, str] = field(default_factory=dict)  # of generation_config.json -> what is done instead
     ignored: list[str] = field(default_factory=list)  # tensors that the network does not use
 
     @property
@@ -100,7 +102,8 @@ def _huggingface(folder: Path) -> Facts:
         tokenizer=tokenizer,
         usage=checkpoint.usage,
         licence=licence(folder),
-        unread_keys=checkpoint.report.unread_keys,
+        unread_keys=checkpoint.report.unread_keys + unknown_settings(checkpoint.files),
+        unused_settings=_unused(checkpoint.files, checkpoint.usage, checkpoint.config),
         ignored=checkpoint.report.ignored,
     )
 
@@ -128,9 +131,17 @@ def _native(folder: Path) -> Facts:
         architecture=architecture,
         tokenizer=tokenizer,
         usage=described.usage,
+        unused_settings=_unused(described.foreign, described.usage, described.config),
         licence=licence(folder),
         ignored=[name for name in entries if name not in used],
     )
+
+
+def _unused(files: Files | None, usage: Usage, config: Config) -> dict[str, str]:
+    """What is asked of texts and not done, and what is asked and has no part in them."""
+    if config.decoder is None:
+        return {}
+    return idle_settings(usage) | ({} if files is None else unused_settings(files))
 
 
 def _origin(described: native.Description, folder: Path) -> tuple[str | None, str | None]:

@@ -1,5 +1,6 @@
 """`cutaway.load`: a folder, a name on the Hugging Face hub, or a llama2.c file, to a model."""
 
+import logging
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import torch
 from cutaway.aliases import hinted
 from cutaway.checkpoints import huggingface, llama2c, native
 from cutaway.checkpoints.hub import fetch
+from cutaway.checkpoints.usage import unused_settings
 from cutaway.checkpoints.weights import WEIGHTS
 from cutaway.devices import device_of, dtype_of
 from cutaway.errors import CheckpointError
@@ -17,6 +19,8 @@ from cutaway.models.config import Config, Head, StackConfig
 from cutaway.models.usage import Usage
 from cutaway.text.files import load_tokenizer
 from cutaway.text.tokenizer import Tokenizer
+
+LOG = logging.getLogger("cutaway")
 
 
 @hinted
@@ -73,6 +77,7 @@ def _load(
     network, origin, dtypes = checkpoint.load(dtype), checkpoint.origin, checkpoint.dtypes
     if dtype is not None:
         origin, dtypes = origin.to(dtype), {}
+    _warn_of_unused(folder, checkpoint.origin, checkpoint.config)
     return Model(network, tokenizer, usage, str(name), origin, checkpoint.report, folder, dtypes)
 
 
@@ -122,7 +127,16 @@ def _native(folder: Path, name: str, head: Head | huggingface.Saved | None, dtyp
     if dtype is not None:
         origin, dtypes = origin and origin.to(dtype), {}
     native.warn_of_standing(folder)
+    _warn_of_unused(folder, origin, described.config)
     return Model(network, tokenizer, described.usage, name, origin, folder=folder, dtypes=dtypes)
+
+
+def _warn_of_unused(folder: Path, origin: huggingface.Origin | None, config: Config) -> None:
+    """What a folder asks of its texts and does not get is not passed over in silence."""
+    if origin is None or config.decoder is None:
+        return
+    for setting, instead in unused_settings(origin.files).items():
+        LOG.warning("%s asks for %s, which cutaway does not do: %s", folder, setting, instead)
 
 
 def _llama2c(file: Path, head: Head | huggingface.Saved | None, dtype: torch.dtype | None) -> Model:

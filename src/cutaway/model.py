@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from cutaway.aliases import hinted
 from cutaway.checkpoints import huggingface, native
-from cutaway.checkpoints.usage import CONFIG, Files, read_usage, side_files, usage_keys
+from cutaway.checkpoints.usage import (
+    CONFIG,
+    GENERATION,
+    Files,
+    read_usage,
+    side_files,
+    usage_keys,
+    without_settings,
+)
 from cutaway.decoding.generation import Generation
 from cutaway.devices import device_of, dtype_of, memory_explained
 from cutaway.errors import CheckpointError, unknown
@@ -156,7 +164,8 @@ class Model:
         if isinstance(self.config, TransformerConfig) and not self._is_used_as_saved(self.config):
             more = usage_keys(self.usage, self.config)
             new = side_files(self.usage, self.config)
-            files = {**files, **{name: {**files.get(name, {}), **keys} for name, keys in new.items()}}
+            kept = {**files, GENERATION: without_settings(files.get(GENERATION, {}))}
+            files = {**files, **{name: {**kept.get(name, {}), **keys} for name, keys in new.items()}}
         huggingface.write(self.network, aside, self.origin, more, self.dtypes)
         for name, keys in files.items():
             if name != CONFIG:

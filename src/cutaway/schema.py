@@ -62,12 +62,20 @@ def _value(hint: Any, value: Any, where: str) -> Any:
     if dataclasses:
         return from_json(_kind(dataclasses, value, where), value, where)
     literals = [option for option in options if get_origin(option) is Literal]
-    if literals:
+    if literals and (isinstance(value, str) or not any(type(value) is option for option in options)):
         return _value(literals[0], value, where)
-    if get_origin(hint) is tuple:
+    tuples = [option for option in options if get_origin(option) is tuple]
+    if get_origin(hint) is tuple or tuples:
         if not isinstance(value, list):
             raise ConfigError(f"{where} is {_named(value)}; expected a list")
-        return tuple(_value(get_args(hint)[0], item, f"{where}[{i}]") for i, item in enumerate(value))
+        items = get_args(tuples[0] if tuples else hint)
+        if Ellipsis in items:
+            items = (items[0],) * len(value)
+        if len(items) != len(value):
+            raise ConfigError(f"{where} is {_named(value)}; expected a list of {len(items)}")
+        return tuple(
+            _value(item, each, f"{where}[{i}]") for i, (item, each) in enumerate(zip(items, value, strict=True))
+        )
     if float in options and isinstance(value, int) and not isinstance(value, bool):
         try:
             return float(value)

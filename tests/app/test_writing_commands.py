@@ -144,7 +144,7 @@ BAD = [
     ("translate translator --beams 5000", b"cat\n", "beams=5000 is too wide for a vocabulary of"),
     ("translate translator --beams 2 --n-best 3", b"cat\n", "n_best=3 texts are more than beams=2 keep"),
     ("translate translator --beams 3 --seed 1", b"cat\n", "sample=True draws texts, beams=3"),
-    ("translate translator --temperature 0", b"cat\n", "temperature=0.0 must be above 0"),
+    ("translate translator --temperature -1", b"cat\n", "temperature=-1.0 must be above 0"),
     ("translate translator --top-p 1.5", b"cat\n", "top_p=1.5 must be above 0 and at most 1"),
     ("translate translator --target fr", b"cat\n", "leave out target='fr'"),
     ("translate gpt2", b"cat\n", "gpt2 is a decoder with a language-model head; translate needs an encoder-decoder"),

@@ -65,10 +65,10 @@ class Peer:
             )  # fmt: skip
 
 
-def make_peer(name: str, folder: Path, n_ends: int = 1) -> Peer:
+def make_peer(name: str, folder: Path, n_ends: int = 1, seed: int = 0) -> Peer:
     """Noise on every weight makes the logits spread over tens, so that ties within float noise do not occur."""
     config, model, options = PEERS[name]
-    torch.manual_seed(0)
+    torch.manual_seed(seed)
     theirs = getattr(hf, model)(getattr(hf, config)(**options)).eval()
     with torch.no_grad():
         for weight in theirs.parameters():

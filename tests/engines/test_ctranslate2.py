@@ -18,11 +18,12 @@ import transformers as hf
 import cutaway
 from bench.parity import CASES, Case, make
 from cutaway.decoding.generation import Generation, Prompt, Written
+from cutaway.decoding.plan import Plan
 from cutaway.decoding.search import write
 from cutaway.engines import ctranslate2_files, ctranslate2_spec
 from cutaway.engines.choose import choose
 from cutaway.engines.ctranslate2 import CTranslate2
-from cutaway.engines.ctranslate2_options import differs
+from cutaway.engines.ctranslate2_options import arguments, differs
 from cutaway.engines.engine import Precision
 from cutaway.engines.native import Native
 from cutaway.errors import CheckpointError, ConfigError, InputError
@@ -317,7 +318,7 @@ def test_stop_strings_end_a_text_where_the_native_search_ends_it(loaded: Any) ->
 def test_random_options_give_the_native_texts_where_nothing_is_said_to_differ(case: Case, loaded: Any) -> None:
     theirs, network = loaded(case)
     end = common_end(theirs, case)
-    usage = Usage(start=start_of(case), end=(end,), never=(36,), beams=2)
+    usage = Usage(start=start_of(case), end=(end,), never=(36,), generation=Generation(beams=2))
     a, b, c, d, e, f, *_ = [token for token in range(5, 12) if token != end]
     engine = CTranslate2(network, usage, threads=1)
     generator, tried = torch.Generator().manual_seed(5), 0
@@ -496,6 +497,15 @@ def test_where_the_texts_may_differ(loaded: Any) -> None:
     assert "prefix" in (reason(beams=4, early_stopping=True, prefix=(5,)) or "")
     assert reason(sample=True) is None
     assert "seed" in (reason(sample=True, seed=3) or "")
+
+
+def test_it_has_patience_where_it_is_not_asked_to_stop_early(loaded: Any) -> None:
+    """Else it ends at the first finished texts, where the native search goes on while a better one is possible."""
+    _, network = loaded(CASES[0])
+    usage = Usage(start=36, end=(0,), never=(36,))
+    stops: tuple[Any, ...] = (True, False, "never")
+    plans = [Plan(network, Generation(beams=3, early_stopping=stop), usage) for stop in stops]
+    assert [arguments(plan)["patience"] for plan in plans] == [1, 2, 2]
 
 
 def test_every_text_of_a_search_has_the_native_log_probabilities(loaded: Any) -> None:

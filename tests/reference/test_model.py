@@ -14,6 +14,7 @@ import transformers as hf
 import cutaway
 from bench.parity import CASES, Case, inputs, same_bits
 from cutaway.checkpoints.huggingface import describe
+from cutaway.decoding.generation import Generation
 from cutaway.errors import CheckpointError, InputError
 from cutaway.model import Model
 from cutaway.models.config import Classifier, SentenceVector, TransformerConfig
@@ -85,7 +86,9 @@ def test_tokenizer_and_usage_travel_with_the_model(tmp_path: Path) -> None:
     assert isinstance(config, TransformerConfig)
     assert config.decoder is not None
     config = replace(config, decoder=replace(config.decoder, vocabulary=tokenizer.vocabulary_size))
-    usage = Usage(start=1, end=(2, 3), pad=0, never=(0,), beams=4, length_penalty=0.7, max_length=12)
+    usage = Usage(
+        start=1, end=(2, 3), pad=0, never=(0,), generation=Generation(beams=4, length_penalty=0.7), max_length=12
+    )
     model = Model(cutaway.build(config), tokenizer, usage)
     for format in ("cutaway", "huggingface"):  # noqa: A001
         model.save(tmp_path / format, format=format)
@@ -123,7 +126,8 @@ def test_generation_and_image_settings_go_out_as_they_came_in(saved: Saved, tmp_
         model = cutaway.load(tmp_path / f"{file} ours")
         model.save(tmp_path / f"{file} theirs", format="huggingface")
         assert json.loads((tmp_path / f"{file} theirs" / file).read_text()) == keys
-        model.usage = replace(model.usage, beams=7, image_mean=(0.1, 0.1, 0.1))
+        generation = replace(model.usage.generation, beams=7)
+        model.usage = replace(model.usage, generation=generation, image_mean=(0.1, 0.1, 0.1))
         model.save(tmp_path / f"{file} changed", format="huggingface")
         written = json.loads((tmp_path / f"{file} changed" / file).read_text())
         changed = {key for key in keys if written[key] != keys[key]}

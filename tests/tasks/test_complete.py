@@ -4,6 +4,7 @@ import itertools
 
 import pytest
 
+from cutaway.decoding.generation import Generation
 from cutaway.errors import ConfigError, InputError
 from cutaway.models.usage import Usage
 from tests.tasks import small
@@ -106,7 +107,7 @@ def test_a_stream_is_lazy_and_can_be_left() -> None:
 
 
 def test_options_of_a_stream() -> None:
-    model = small.model("gpt2", usage=Usage(start=2, end=(3,), beams=4))
+    model = small.model("gpt2", usage=Usage(start=2, end=(3,), generation=Generation(beams=4)))
     assert "".join(model.complete("The", stream=True, max_new_tokens=4)) == model.complete(
         "The", beams=1, max_new_tokens=4
     )

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from cutaway.decoding.generation import Generation
 from cutaway.errors import ConfigError, InputError
 from cutaway.models.usage import Usage
 from cutaway.tasks.writer import Text
@@ -173,7 +174,8 @@ def test_a_text_ends_before_a_stop() -> None:
         ({"ban": [3]}, r"ban=\[3\] \(list\): expected a text, or a list of texts"),
         ({"prefix": ["a", "b"]}, "expected one text"),
         ({"force": ["cat"], "beams": 1}, "force needs beam search"),
-        ({"temperature": 0.0}, "temperature=0.0 must be above 0"),
+        ({"temperature": -1.0}, "temperature=-1.0 must be above 0"),
+        ({"temperature": 0.0, "sample": True}, "temperature=0.0 must be above 0"),
         ({"max_new_tokens": 0}, "max_new_tokens=0 must be at least 1"),
     ],
 )  # fmt: skip
@@ -183,7 +185,7 @@ def test_options_that_contradict_or_do_not_exist(options: dict[str, object], mes
 
 
 def test_sampling_is_switched_on_by_its_options() -> None:
-    model = small.model("transformer-tiny", usage=Usage(start=2, end=(3,), beams=4))
+    model = small.model("transformer-tiny", usage=Usage(start=2, end=(3,), generation=Generation(beams=4)))
     engine = small.scripted(model, "Le chat")
     model.translate("cat", seed=3, top_k=5)
     assert (engine.asked[-1][1].sample, engine.asked[-1][1].beams) == (True, 1)
@@ -194,7 +196,9 @@ def test_sampling_is_switched_on_by_its_options() -> None:
 
 
 def test_the_search_its_makers_recommend() -> None:
-    model = small.model("transformer-tiny", usage=Usage(start=2, end=(3,), beams=4, length_penalty=1.4))
+    model = small.model(
+        "transformer-tiny", usage=Usage(start=2, end=(3,), generation=Generation(beams=4, length_penalty=1.4))
+    )
     engine = small.scripted(model, "Le chat")
     for options, expected in (({}, (4, 1.4)), ({"beams": 2}, (2, 1.4)), ({"length_penalty": 0.5}, (4, 0.5))):
         model.translate("cat", **options)

@@ -17,6 +17,7 @@ from cutaway.cli.options import Where
 from cutaway.data.clean import Dropped, clean, joined
 from cutaway.data.encoded import Texts
 from cutaway.data.pairs import Pair, read_pairs
+from cutaway.decoding.generation import Generation
 from cutaway.errors import ConfigError, InputError
 from cutaway.models.usage import Usage
 from cutaway.progress import Pace
@@ -133,7 +134,7 @@ def test_evaluation_is_shown_as_it_is_made() -> None:
 class Wordy:
     """Translates into too few words, the right ones or too many, by the length penalty."""
 
-    usage = Usage(beams=5)
+    usage = Usage(generation=Generation(beams=5))
 
     def __init__(self, best: float) -> None:
         self.best = best
@@ -153,7 +154,7 @@ def test_the_length_penalty_is_chosen_by_bleu(best: float) -> None:
     task = Translation(none, valid, [("x", "a b c d e f")] * 1501, start=2, pad=0)
     seen: list[str] = []
     usage = task.tuned(Wordy(best), lambda pace: seen.append(str(pace)))  # type: ignore[arg-type]
-    assert usage == Usage(beams=5, length_penalty=best)
+    assert usage == Usage(generation=Generation(beams=5, length_penalty=best))
     assert (seen[0], seen[-1]) == ("1 of 1,504", "1,504 of 1,504"), "every fourth pair with each penalty"
 
 

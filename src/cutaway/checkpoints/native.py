@@ -151,12 +151,20 @@ def describe(folder: Path) -> Description:
     try:
         if foreign is not None and not _are_files(foreign):
             raise ConfigError(f"huggingface does not hold the files of a model of Hugging Face ({', '.join(_THEIRS)})")
-        return Description(config_from_json(data), schema.from_json(Usage, usage, "usage"), foreign)
+        return Description(config_from_json(data), schema.from_json(Usage, _nested(usage), "usage"), foreign)
     except (ConfigError, InputError) as error:
         raise CheckpointError(f"{path}: {error}") from None
 
 
 _THEIRS = (CONFIG, GENERATION, IMAGES, SENTENCES)
+
+
+def _nested(usage: Any) -> Any:
+    """A usage as it is now; its search stood beside the rest when it was beams and a length penalty only."""
+    if not isinstance(usage, dict) or "generation" in usage:
+        return usage
+    search = {name: usage[name] for name in ("beams", "length_penalty") if name in usage}
+    return {name: value for name, value in usage.items() if name not in search} | {"generation": search}
 
 
 def _are_files(foreign: Any) -> bool:

@@ -1,11 +1,15 @@
 """A model's usage, from and to the keys that Hugging Face scatters over three files."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from cutaway.checkpoints.family import Family
+from cutaway.checkpoints.generation_settings import IN_USAGE, OBEYED, is_known, read_settings, settings_of
 from cutaway.checkpoints.keys import Keys
+from cutaway.decoding.generation import Generation, sampling_options
+from cutaway.errors import CheckpointError
 from cutaway.files import read_json
 from cutaway.models.config import Classifier, TransformerConfig
 from cutaway.models.usage import Usage
@@ -24,24 +28,52 @@ def read_side_files(folder: Path) -> Files:
 def read_usage(files: Files, family: Family, config: TransformerConfig, where: Path) -> Usage:
     """config.json, what generation_config.json says more, and the files for images and for sentence vectors."""
     said = {key: value for key, value in files.get(GENERATION, {}).items() if value is not None}
-    keys = Keys({**files[CONFIG], **said}, str(where / CONFIG))
+    keys = Keys({**files[CONFIG], **said}, str(where / (GENERATION if said else CONFIG)))
     images = Keys(files.get(IMAGES, {}), str(where / IMAGES))
     start = keys.get("decoder_start_token_id") if config.encoder is not None else keys.get("bos_token_id")
-    pad = _token(keys, "pad_token_id", keys.get("pad_token_id"))
-    return Usage(
+    usage = Usage(
         task=family.task,
         start=_token(keys, "start", start),
         end=_tokens(keys, "eos_token_id"),
-        pad=pad,
-        never=tuple(sorted(_never(keys) | (set() if pad is None or family.writes_pad else {pad}))),
-        last=_last(keys) if config.decoder is not None else None,
-        beams=keys.count("num_beams", 1),
-        length_penalty=keys.number("length_penalty", 1.0, low=-100.0, high=100.0),
-        max_length=keys.optional_count("max_length"),
+        pad=_token(keys, "pad_token_id", keys.get("pad_token_id")),
         max_tokens=Keys(files.get(SENTENCES, {}), str(where / SENTENCES)).optional_count("max_seq_length"),
-        labels=_labels(keys, config),
+        labels=_labels(Keys(files[CONFIG], str(where / CONFIG)), config),
         image_mean=_channels(images, "image_mean"),
         image_std=_channels(images, "image_std"),
+    )
+    if config.decoder is None:
+        return usage
+    return _with_settings(usage, settings_keys(files, where), family, config.decoder.vocabulary or 0)
+
+
+def settings_keys(files: Files, where: Path) -> Keys:
+    """What says how to write: generation_config.json alone if there is one, as in transformers; else config.json."""
+    name = GENERATION if GENERATION in files else CONFIG
+    return Keys(files[name], str(where / name))
+
+
+def _with_settings(usage: Usage, keys: Keys, family: Family, vocabulary: int) -> Usage:
+    changes = read_settings(keys).changes
+    for name in {"suppress", "begin_suppress"} & changes.keys():
+        changes[name] = tuple(token for token in changes[name] if token < vocabulary)
+    words = changes.pop("ban", ())
+    pad = () if usage.pad is None or family.writes_pad else (usage.pad,)
+    suppressed = set(changes.get("suppress", ()))
+    for name in ("forced_bos_token_id", "forced_eos_token_id"):
+        forced = _tokens(keys, name)
+        if forced and suppressed.issuperset(forced):
+            raise CheckpointError(
+                f"{keys.where}: {name}={keys.get(name)} is among suppress_tokens; leave one of them out"
+            )
+    first = keys.get("forced_bos_token_id")
+    return replace(
+        usage,
+        never=tuple(sorted({*pad, *(word[0] for word in words if len(word) == 1)})),
+        first=_token(keys, "forced_bos_token_id", first),
+        last=next(iter(_tokens(keys, "forced_eos_token_id")), None),
+        generation=Generation(**changes, ban=tuple(word for word in words if len(word) > 1)),
+        max_length=keys.optional_count("max_length"),
+        min_length=int(keys.number("min_length", 0, high=2**31)),
     )
 
 
@@ -55,20 +87,6 @@ def _tokens(keys: Keys, name: str) -> tuple[int, ...]:
     value = keys.get(name, [])
     tokens = [_token(keys, name, item) for item in (value if isinstance(value, list) else [value])]
     return tuple(token for token in tokens if token is not None)
-
-
-def _last(keys: Keys) -> int | None:
-    tokens = _tokens(keys, "forced_eos_token_id")
-    return tokens[0] if tokens else None
-
-
-def _never(keys: Keys) -> set[int]:
-    """Bad words of one token; longer ones are phrases, which say nothing of a single token."""
-    words = keys.get("bad_words_ids", [])
-    if not isinstance(words, list) or not all(isinstance(word, list) for word in words):
-        raise keys.wrong("bad_words_ids", words, "a list of lists of tokens")
-    single = {_token(keys, "bad_words_ids", word[0]) for word in words if len(word) == 1}
-    return {token for token in single if token is not None} | set(_tokens(keys, "suppress_tokens"))
 
 
 def _labels(keys: Keys, config: TransformerConfig) -> tuple[str, ...]:
@@ -108,16 +126,7 @@ def side_files(usage: Usage, config: TransformerConfig) -> Files:
     files: dict[str, dict[str, Any]] = {}
     if config.decoder is not None and usage != Usage():
         generation = {key: value for key, value in usage_keys(usage, config).items() if key.endswith("token_id")}
-        if usage.never:
-            generation["bad_words_ids"] = [[token] for token in usage.never]
-        if usage.last is not None:
-            generation["forced_eos_token_id"] = usage.last
-        if usage.beams > 1:
-            generation["num_beams"] = usage.beams
-        if usage.length_penalty != 1.0:
-            generation["length_penalty"] = usage.length_penalty
-        if usage.max_length is not None:
-            generation["max_length"] = usage.max_length
+        generation |= settings_of_usage(usage)
         files[GENERATION] = generation
     if usage.max_tokens is not None:
         files[SENTENCES] = {"max_seq_length": usage.max_tokens, "do_lower_case": False}
@@ -134,3 +143,42 @@ def side_files(usage: Usage, config: TransformerConfig) -> Files:
             "image_std": list(usage.image_std),
         }
     return files
+
+
+def settings_of_usage(usage: Usage) -> dict[str, Any]:
+    """What a model asks of its texts, in the keys of generation_config.json: all that is not as by default."""
+    said = settings_of(usage.generation)
+    if bad := [[token] for token in usage.never] + [list(word) for word in usage.generation.ban]:
+        said["bad_words_ids"] = bad
+    places = {"forced_bos_token_id": usage.first, "forced_eos_token_id": usage.last}
+    lengths = {"max_length": usage.max_length, "min_length": usage.min_length or None}
+    return said | {key: value for key, value in (places | lengths).items() if value is not None}
+
+
+def idle_settings(usage: Usage) -> dict[str, str]:
+    """Those that have no part in a text as things are -> why."""
+    generation = usage.generation
+    idle = {} if generation.sample else dict.fromkeys(sampling_options(generation), "no sampling is asked for")
+    if usage.max_length is not None and generation.max_new_tokens is not None:
+        idle["max_length"] = "max_new_tokens goes before it"
+    if usage.min_length and generation.min_new_tokens is not None:
+        idle["min_length"] = "min_new_tokens goes before it"
+    if usage.beams == 1:
+        beams = {"length_penalty": generation.length_penalty != 1.0, "early_stopping": generation.early_stopping}
+        idle |= {name: "only several beams make use of it" for name, said in beams.items() if said}
+    return idle
+
+
+def without_settings(keys: Mapping[str, Any]) -> dict[str, Any]:
+    """A generation_config.json without what `side_files` says anew."""
+    return {key: value for key, value in keys.items() if key not in OBEYED and key not in IN_USAGE}
+
+
+def unused_settings(files: Files) -> dict[str, str]:
+    """What a folder asks of its texts and does not get -> what is done instead."""
+    return read_settings(settings_keys(files, Path())).unused
+
+
+def unknown_settings(files: Files) -> list[str]:
+    """Keys of generation_config.json that transformers does not know either."""
+    return sorted(key for key in files.get(GENERATION, {}) if not is_known(key))

@@ -6,6 +6,8 @@ from typing import Any
 
 from rich.table import Table
 
+from cutaway.checkpoints.generation_settings import shortened
+from cutaway.checkpoints.usage import settings_of_usage
 from cutaway.cli.models import count, family, parts_table, short
 from cutaway.cli.prose import Screen
 from cutaway.cli.terminal import show
@@ -74,6 +76,8 @@ def record(found: Facts, counted: Size) -> dict[str, Any]:
             "special": {role: {"token": token, "id": number} for role, (token, number) in special.items()},
         },
         "usage": asdict(found.usage),
+        "settings": {} if found.config.decoder is None else settings_of_usage(found.usage),
+        "unused_settings": found.unused_settings,
         "licence": found.licence,
         "unknown_keys": found.unread_keys,
         "ignored": found.ignored,
@@ -96,6 +100,8 @@ def _rows(found: Facts, counted: Size) -> dict[str, str]:
         **size_rows(found.config),
         "tokenizer": _tokenizer(found),
         "writing": _writing(found),
+        "asks for": _settings(found),
+        "unused settings": "\n".join(f"{name}: {why}" for name, why in found.unused_settings.items()),
         "labels": ", ".join(usage.labels),
         "licence": found.licence,
         "unknown keys": ", ".join(found.unread_keys),
@@ -119,6 +125,13 @@ def _writing(found: Facts) -> str:
         return ""
     end = " or ".join(map(str, usage.end))
     return f"begins with token {usage.start}" + (f", ends with {end}" if end else "")
+
+
+def _settings(found: Facts) -> str:
+    """How its makers want texts to be written."""
+    if found.config.decoder is None:
+        return ""
+    return ", ".join(f"{key} {shortened(value)}" for key, value in settings_of_usage(found.usage).items())
 
 
 def _natural(name: str) -> list[tuple[int, str]]:

@@ -47,11 +47,13 @@ TopOption = Annotated[
 JsonLines = Annotated[bool, typer.Option("--json", help="Print a JSON object a line, for other programs.")]
 
 # of the commands that write
-Beams = Annotated[int | None, typer.Option("--beams", help="Texts searched side by side; 1 is greedy.", min=1)]
+Beams = Annotated[
+    int | None, typer.Option("--beams", help="Texts searched side by side, not sampled; 1 is greedy.", min=1)
+]
 NBest = Annotated[int, typer.Option("--n-best", help="Texts for each input, best first, one a line.", min=1)]
 MaxTokens = Annotated[int | None, typer.Option("--max-tokens", help="Tokens to write at most.", min=1)]
 Temperature = Annotated[
-    float | None, typer.Option("--temperature", help="Sample: below 1 likelier words, above 1 bolder ones.")
+    float | None, typer.Option("--temperature", help="Sample: below 1 likelier words, above 1 bolder ones; 0: do not.")
 ]
 TopK = Annotated[int | None, typer.Option("--top-k", help="Sample among the K likeliest tokens.", min=1)]
 TopP = Annotated[float | None, typer.Option("--top-p", help="Sample among the likeliest tokens of this probability.")]

@@ -9,6 +9,7 @@ from cutaway.decoding.candidates import OUT, Candidates, Pool, is_alive
 from cutaway.decoding.forced import Banks
 from cutaway.decoding.generation import Written
 from cutaway.decoding.plan import Asked, Plan
+from cutaway.decoding.processors import processed
 from cutaway.decoding.rows import IDS, LOGPROBS, Rows
 from cutaway.decoding.stops import Stop, find_stop
 from cutaway.decoding.texts import finished, stopped, tokens_of
@@ -23,8 +24,8 @@ class Beams:
     """Texts that are searched for side by side, each with all its beams; others may join at any step.
 
     A search ends when no beam can become better than the worst text kept, were it to end now (`early_stopping`: as soon
-    as there are as many texts as beams), or when all its likeliest continuations end. These are the rules of
-    transformers, so that the texts are too.
+    as there are as many texts as beams; "never": even if it became as long as it may), or when all its likeliest
+    continuations end. These are the rules of transformers, so that the texts are too.
     """
 
     @torch.inference_mode()
@@ -87,11 +88,12 @@ class Beams:
         options, rows = self.plan.options, self.rows
         logits_RV = rows.logits_RV
         told = Told(logits_RV, options.alternatives)
-        forced_last = self.plan.usage.last is not None and any(rows.last_places())
-        if options.repetition_penalty == 1.0 and not forced_last:
-            scores_RV, missing_RV = rows.filtered(logits_RV), told.total_R1  # hiding tokens and normalising commute
+        if self._only_hides():
+            scores_RV, missing_RV = processed(rows, logits_RV), told.total_R1  # hiding tokens and normalising commute
         else:
-            scores_RV, missing_RV = rows.filtered(logits_RV - told.total_R1), torch.zeros_like(told.total_R1)
+            scores_RV, missing_RV = processed(rows, logits_RV - told.total_R1), torch.zeros_like(told.total_R1)
+            if options.renormalize:
+                scores_RV = scores_RV.log_softmax(-1)
         chosen: list[Candidates] = []
         for group in range(self.groups):
             found = self._candidates(group, scores_RV, missing_RV, chosen)
@@ -106,6 +108,13 @@ class Beams:
             rows.reorder(order_R)
         rows.append(columns)
         self.scores_BW = scores
+
+    def _only_hides(self) -> bool:
+        """Whether the scores of this step are as they are or -inf."""
+        plan, rows = self.plan, self.rows
+        forces_first = plan.usage.first is not None and any(rows.first_places())
+        forces_last = plan.usage.last is not None and any(rows.last_places())
+        return not (plan.reweighs or forces_first or forces_last)
 
     def _candidates(
         self, group: int, scores_RV: Tensor, missing_R1: Tensor, before: Sequence[Candidates]
@@ -192,9 +201,16 @@ class Beams:
         """Which searches are over; `best` is the score of the best beam that goes on."""
         options, device = self.plan.options, best_B.device
         pools = [pools[group] for pools in self.pools]
-        lengths = [(self.rows.written(text) + 1) ** options.length_penalty for text in range(self.n_texts)]
+        lengths = [self._reachable(text) ** options.length_penalty for text in range(self.n_texts)]
         worst_B = torch.tensor([pool.worst for pool in pools], device=device)
         over_B = (best_B / torch.tensor(lengths, device=device) <= worst_B) | all_end_B
-        if options.early_stopping:
+        if options.early_stopping is True:
             over_B |= torch.tensor([pool.is_full for pool in pools], device=device)
         self.done_BG[:, group] |= over_B
+
+    def _reachable(self, text: int) -> int:
+        """The length at which a text that goes on is compared with those that are finished."""
+        options = self.plan.options
+        if options.early_stopping == "never" and options.length_penalty > 0:
+            return self.rows.room[text]  # the longest, which lowers its score least
+        return self.rows.written(text) + 1

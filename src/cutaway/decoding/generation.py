@@ -5,12 +5,13 @@ from dataclasses import dataclass, fields, replace
 from typing import Annotated, Any, Literal, Self, TypedDict
 
 from cutaway.aliases import unknown_option
-from cutaway.checks import Count, Positive, Rule, Size, check_fields
+from cutaway.checks import Count, Positive, Probability, Rule, Size, check_fields
 from cutaway.errors import ConfigError
 
 Share = Annotated[float, Rule("above 0 and at most 1", lambda number: 0 < number <= 1)]
 Exponent = Annotated[float, Rule("from -10 to 10", lambda number: -10 <= number <= 10)]
 Penalty = Annotated[float, Rule("above 0", lambda number: number > 0)]
+EarlyStopping = bool | Literal["never"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,12 +20,12 @@ class Generation:
 
     # length, in tokens that are written (a forced prefix counts, a decoder-only model's prompt does not)
     max_new_tokens: Size | None = None
-    min_new_tokens: Count = 0
+    min_new_tokens: Count | None = None
     # beam search
     beams: Size | None = None
     n_best: Size = 1  # how many texts to give, best first; fewer, if no more are possible
     length_penalty: Exponent = 1.0  # score = sum of log-probabilities / length ** length_penalty
-    early_stopping: bool = False  # stop at `beams` finished texts; otherwise while a better one is possible
+    early_stopping: EarlyStopping = False  # True: stop at `beams` finished texts; "never": only if none can be better
     beam_groups: Size = 1  # groups that are kept apart by `diversity`
     diversity: float = 0.0
     # sampling
@@ -33,10 +34,22 @@ class Generation:
     top_k: Size | None = None
     top_p: Share | None = None
     min_p: Share | None = None
+    typical_p: Share | None = None
+    top_h: Share | None = None
+    epsilon_cutoff: Probability = 0.0
+    eta_cutoff: Probability = 0.0
     seed: Count | None = None
     # what may be written
     repetition_penalty: Penalty = 1.0
+    encoder_repetition_penalty: Penalty = 1.0  # above 1: tokens of the source (or the prompt) become likelier
     no_repeat_ngram: Count = 0
+    encoder_no_repeat_ngram: Count = 0  # no so many tokens in a row from the source (or the prompt)
+    exponential_decay: tuple[int, float] | None = None  # (n, factor): after n tokens an end becomes likelier at each
+    bias: tuple[tuple[tuple[int, ...], float], ...] = ()  # what is added to the score of the last of some tokens
+    suppress: tuple[int, ...] = ()  # tokens that are never written, not even as an end
+    begin_suppress: tuple[int, ...] = ()  # tokens that no text begins with
+    remove_invalid: bool = False  # a score that is not a number counts as 0
+    renormalize: bool = False  # beam search: probabilities add up to 1 again after all of this
     stop: tuple[str, ...] = ()  # a text ends before the first of these
     stop_ids: tuple[int, ...] = ()  # besides the model's own end tokens
     prefix: tuple[int, ...] = ()  # every text begins with these tokens
@@ -62,11 +75,11 @@ class Numbers(TypedDict, total=False):
     """The fields of Generation that say nothing of words."""
 
     max_new_tokens: int | None
-    min_new_tokens: int
+    min_new_tokens: int | None
     beams: int | None
     n_best: int
     length_penalty: float
-    early_stopping: bool
+    early_stopping: EarlyStopping
     beam_groups: int
     diversity: float
     sample: bool
@@ -74,9 +87,21 @@ class Numbers(TypedDict, total=False):
     top_k: int | None
     top_p: float | None
     min_p: float | None
+    typical_p: float | None
+    top_h: float | None
+    epsilon_cutoff: float
+    eta_cutoff: float
     seed: int | None
     repetition_penalty: float
+    encoder_repetition_penalty: float
     no_repeat_ngram: int
+    encoder_no_repeat_ngram: int
+    exponential_decay: tuple[int, float] | None
+    bias: tuple[tuple[tuple[int, ...], float], ...]
+    suppress: tuple[int, ...]
+    begin_suppress: tuple[int, ...]
+    remove_invalid: bool
+    renormalize: bool
     stop_ids: tuple[int, ...]
     scores: bool
     alternatives: int
@@ -97,6 +122,28 @@ def changed(generation: Generation, changes: dict[str, Any]) -> Generation:
     """`generation` with these fields changed; a name that is none of its fields is an error that suggests one."""
     _check_names(changes)
     return replace(generation, **changes)
+
+
+SAMPLING = ("temperature", "top_k", "top_p", "min_p", "typical_p", "top_h", "epsilon_cutoff", "eta_cutoff")
+"""The fields that change the distribution that is drawn from."""
+
+_IDLE: dict[str, Any] = {each.name: each.default for each in fields(Generation) if each.name in SAMPLING}
+
+
+def sampling_options(generation: Generation) -> dict[str, Any]:
+    """The fields of SAMPLING that are set to something."""
+    return {name: getattr(generation, name) for name, idle in _IDLE.items() if getattr(generation, name) != idle}
+
+
+def without_sampling(generation: Generation) -> Generation:
+    """The same search for the likeliest text: what changes a distribution has no part in it."""
+    return replace(generation, sample=False, seed=None, **_IDLE)
+
+
+def limited(generation: Generation, n: int) -> Generation:
+    """The same with at most n tokens to write; the shortest text is no longer than the longest."""
+    least = generation.min_new_tokens
+    return replace(generation, max_new_tokens=n, min_new_tokens=None if least is None else min(least, n))
 
 
 def _check_names(options: Iterable[str]) -> None:

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from cutaway.checks import named
-from cutaway.decoding.generation import Generation, Prompt
+from cutaway.checks import Count, Positive, check, named
+from cutaway.decoding.generation import Generation, Prompt, sampling_options
 from cutaway.errors import ConfigError, InputError
 from cutaway.models.config import LanguageModel, RecurrentStackConfig, StackConfig
 from cutaway.models.network import Network
@@ -60,8 +60,34 @@ class Plan:
 
     @property
     def looks_back(self) -> bool:
-        """Whether a filter reads the tokens so far."""
-        return self.options.repetition_penalty != 1.0 or self.options.no_repeat_ngram > 0 or bool(self.phrases)
+        """Whether a filter reads the tokens so far, or those of the source."""
+        options = self.options
+        return bool(
+            options.bias
+            or options.encoder_repetition_penalty != 1.0
+            or options.repetition_penalty != 1.0
+            or options.no_repeat_ngram
+            or options.encoder_no_repeat_ngram
+            or self.phrases
+        )
+
+    @property
+    def counts_prompt(self) -> bool:
+        """Whether the shortest text depends on what it begins with."""
+        return self.options.min_new_tokens is None and self.usage.min_length > 0
+
+    @property
+    def reweighs(self) -> bool:
+        """Whether a filter does more to scores than to hide some: then it needs log-probabilities in beam search."""
+        options = self.options
+        return (
+            options.encoder_repetition_penalty != 1.0
+            or options.repetition_penalty != 1.0
+            or bool(options.bias)
+            or options.exponential_decay is not None
+            or options.remove_invalid
+            or options.renormalize
+        )
 
     def _check_options(self) -> None:
         options, W = self.options, self.beams
@@ -71,7 +97,8 @@ class Plan:
             )
         if ends := self.ends & set(options.prefix):
             raise ConfigError(f"the prefix holds the end token {min(ends)}, after which nothing is written")
-        if options.min_new_tokens > (options.max_new_tokens or options.min_new_tokens):
+        least, most = options.min_new_tokens or 0, options.max_new_tokens
+        if most is not None and least > most:
             raise ConfigError(
                 f"min_new_tokens={options.min_new_tokens} is above max_new_tokens={options.max_new_tokens}"
             )
@@ -94,9 +121,8 @@ class Plan:
                 f"sample=True draws texts, beams={options.beams} searches for the likeliest: choose one of the two"
             )
         if not options.sample:
-            for name, idle in (("temperature", 1.0), ("top_k", None), ("top_p", None), ("min_p", None)):
-                if getattr(options, name) != idle:
-                    raise ConfigError(f"{name}={getattr(options, name)} belongs to sampling; add sample=True")
+            for name, value in sampling_options(options).items():
+                raise ConfigError(f"{name}={value} belongs to sampling; add sample=True")
         if options.alternatives > self.vocabulary:
             raise ConfigError(f"alternatives={options.alternatives} are more than the vocabulary of {self.vocabulary}")
         if options.alternatives and not options.scores:
@@ -137,9 +163,13 @@ class Plan:
             "stop_ids": options.stop_ids,
             "force": [token for word in options.force for token in word],
             "ban": [token for word in options.ban for token in word],
+            "bias": [token for word, _ in options.bias for token in word],
+            "suppress": options.suppress,
+            "begin_suppress": options.begin_suppress,
             "usage.start": () if self.usage.start is None else (self.usage.start,),
             "usage.end": self.usage.end,
             "usage.never": self.usage.never,
+            "usage.first": () if self.usage.first is None else (self.usage.first,),
             "usage.last": () if self.usage.last is None else (self.usage.last,),
         }
         for name, ids in named_ids.items():
@@ -148,7 +178,11 @@ class Plan:
         for name, words in (("force", options.force), ("ban", options.ban)):
             if any(len(word) == 0 for word in words):
                 raise InputError(f"{name} holds a sequence of no tokens; leave it out")
-        if self.network.config.encoder is not None and self.usage.start is None:
+        encoder = self.network.config.encoder
+        reads_source = options.encoder_repetition_penalty != 1.0 or options.encoder_no_repeat_ngram
+        if reads_source and encoder is not None and (encoder.vocabulary or 0) > self.vocabulary:
+            raise ConfigError("encoder_repetition_penalty and encoder_no_repeat_ngram need one vocabulary for both")
+        if encoder is not None and self.usage.start is None:
             raise InputError("this model has no start token (usage.start), with which a decoder begins")
 
     def ask(self, index: int, prompt: Prompt) -> Asked:
@@ -207,6 +241,12 @@ class Plan:
             room = min(room, self.context - begun + 1)  # the last token is written, never read
         return room
 
+    def least(self, asked: Asked) -> int:
+        """How many tokens must be written, the prefix included."""
+        if self.options.min_new_tokens is not None:
+            return self.options.min_new_tokens
+        return max(0, self.usage.min_length - (len(self.beginning(asked)) - len(self.options.prefix)))
+
     def cost(self, asked: Asked) -> int:
         """The tokens of a batch that one prompt takes: its own; without an encoder, those written too."""
         n = len(asked.ids)
@@ -244,6 +284,16 @@ def _check_words(generation: Generation) -> None:
         for word in words:
             if not isinstance(word, tuple | list):
                 raise ConfigError(f"{name} holds {named(word)}; give sequences of token ids")
+    for pair in generation.bias:
+        if not isinstance(pair, tuple) or len(pair) != 2 or not isinstance(pair[0], tuple) or not pair[0]:
+            raise ConfigError(f"bias holds {named(pair)}; give pairs of a tuple of token ids and a number")
+        check("bias", pair[1], float)
+    if generation.exponential_decay is not None:
+        if len(generation.exponential_decay) != 2:
+            raise ConfigError(f"exponential_decay is {named(generation.exponential_decay)}; give (tokens, factor)")
+        after, factor = generation.exponential_decay
+        check("exponential_decay", after, Count)
+        check("exponential_decay", factor, Positive)
     for stop in generation.stop:
         if not isinstance(stop, str):
             raise ConfigError(f"stop holds {named(stop)}, which is no text")

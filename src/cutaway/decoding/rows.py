@@ -5,7 +5,6 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from cutaway.decoding import filters
 from cutaway.decoding.plan import Asked, Plan
 from cutaway.decoding.tracks import Tracks
 from cutaway.parts.cache import Cache, Memory
@@ -36,10 +35,11 @@ class Rows:
         self.first = [length - len(ids) for ids in begun]
         self.start = [length - n_prefix] * len(asked)  # the column of the first written token
         self.room = [plan.room(each) for each in asked]  # how many tokens may be written
-        self.sources = [len(each.ids) for each in asked]
+        self.least = [plan.least(each) for each in asked]  # how many must be written
+        self.sources = [each.ids for each in asked]
         self.memory = None if network.config.encoder is None else read_sources(plan, asked)
         ids_RT = torch.tensor([ids[:1] * (length - len(ids)) + ids for ids in begun], device=device)
-        room = min(max(self.room), max(32, 2 * max(self.sources)))
+        room = min(max(self.room), max(32, 2 * max(map(len, self.sources))))
         self.cache = Cache(capacity=length + room) if plan.options.cached else None
         self._fed = 0  # columns that are in the cache
         logits_RTV = self._logits(ids_RT, 1 + n_prefix)
@@ -77,6 +77,15 @@ class Rows:
         """Of each text whether its next token takes the last place."""
         return [self.length - start + 1 >= room for start, room in zip(self.start, self.room, strict=True)]
 
+    def first_places(self) -> list[bool]:
+        """Of each text whether its next token comes after a single one."""
+        return [self.length - first == 1 for first in self.first]
+
+    def begins_to_choose(self, text: int) -> bool:
+        """Whether the next token is the first that is not forced."""
+        begun = self.start[text] - self.first[text]
+        return self.written(text) == (1 if begun == 1 and self.plan.usage.first is not None else 0)
+
     def ids(self) -> Tensor:
         """All tokens so far, [R, T]."""
         return self.tracks[IDS]
@@ -98,48 +107,22 @@ class Rows:
         mask = None
         if self._fed == 0 and any(self.first):
             columns = torch.arange(ids_RT.shape[1], device=ids_RT.device)
-            mask = columns >= self._first_columns()[:, None]
+            mask = columns >= self.first_columns()[:, None]
         hidden_RTD = network.decode_hidden(new_RT, self.memory, self.cache, mask)
         if self.cache is not None:
             self._fed = ids_RT.shape[1]
         return network.read(hidden_RTD[:, -n:])
 
-    def _first_columns(self) -> Tensor:
+    def first_columns(self) -> Tensor:
+        """Of each row the column where it begins."""
         first = [column for column in self.first for _ in range(self.width)]
         return torch.tensor(first, device=self.plan.device)
 
-    def filtered(self, scores_RV: Tensor) -> Tensor:
-        """The scores of tokens that may not come next are -inf, those of repeated tokens lower, as the options say.
-
-        What is hidden in all rows is hidden in place: a copy of all scores would cost more than the rest.
-        """
-        plan, options = self.plan, self.plan.options
-        if plan.looks_back:
-            history_RT = self.ids()
-            first_R = self._first_columns() if any(self.first) else None
-            if options.repetition_penalty != 1.0:
-                scores_RV = filters.repetition_penalty(scores_RV, history_RT, options.repetition_penalty)
-            if options.no_repeat_ngram:
-                scores_RV = filters.no_repeat_ngram(scores_RV, history_RT, options.no_repeat_ngram, first_R)
-            if plan.phrases:
-                scores_RV = filters.banned(scores_RV, history_RT, plan.phrases, first_R)
-        hidden = set(plan.never)
-        if options.min_new_tokens and plan.ends:
-            short = [self.written(text) < options.min_new_tokens for text in range(self.n_texts)]
-            if all(short):
-                hidden |= plan.ends
-            elif any(short):
-                ends = torch.tensor(sorted(plan.ends), device=plan.device)
-                short_R1 = torch.tensor(short, device=plan.device).repeat_interleave(self.width)[:, None]
-                scores_RV = torch.where(short_R1, filters.hidden(scores_RV, ends), scores_RV)
-        if hidden:
-            scores_RV.index_fill_(1, torch.tensor(sorted(hidden), device=plan.device), -torch.inf)
-        if plan.usage.last is not None and any(last := self.last_places()):
-            last_R1 = torch.tensor(last, device=plan.device).repeat_interleave(self.width)[:, None]
-            only_V = torch.full_like(scores_RV[0], -torch.inf)
-            only_V[plan.usage.last] = 0.0
-            scores_RV = torch.where(last_R1, only_V, scores_RV)
-        return scores_RV
+    def sources_by_row(self) -> Tensor:
+        """The source of each row, or its prompt; shorter ones repeat their first token."""
+        longest = max(map(len, self.sources))
+        padded = [ids[:1] * (longest - len(ids)) + ids for ids in self.sources]
+        return torch.tensor(padded, device=self.plan.device).repeat_interleave(self.width, dim=0)
 
     def widen(self, width: int) -> None:
         """Each text becomes so many rows, all alike, which share its memory."""
@@ -170,9 +153,10 @@ class Rows:
         device = self.plan.device
         wide = [text * self.width + i for text in order for i in range(self.width)]
         self.tracks.select(torch.tensor(wide, device=device, dtype=torch.long))
-        self.first, self.start, self.room, self.sources = (
-            [each[text] for text in order] for each in (self.first, self.start, self.room, self.sources)
+        self.first, self.start, self.room, self.least = (
+            [each[text] for text in order] for each in (self.first, self.start, self.room, self.least)
         )
+        self.sources = [self.sources[text] for text in order]
         if n == 0:
             return order
         if self.cache is not None:
@@ -187,7 +171,7 @@ class Rows:
         """Columns before the oldest text's first, and of the memory after the longest source, are of no use."""
         if min(self.first) >= max(WORTH_TRIMMING, self.length // 4):
             self._forget(min(self.first))
-        if self.memory is not None and (longest := max(self.sources)) < self.memory.states.shape[1]:
+        if self.memory is not None and (longest := max(map(len, self.sources))) < self.memory.states.shape[1]:
             self.memory = self.memory.padded(longest)
             if self.cache is not None:
                 self.cache.trim_memory(longest)
@@ -210,7 +194,8 @@ class Rows:
             part._fed += shift if part.cache is not None else 0
         self.tracks.join(other.tracks)
         self.first, self.start = self.first + other.first, self.start + other.start
-        self.room, self.sources = self.room + other.room, self.sources + other.sources
+        self.room, self.least = self.room + other.room, self.least + other.least
+        self.sources = self.sources + other.sources
         if self.cache is not None and other.cache is not None:
             self.cache.join(other.cache)
         if self.memory is not None and other.memory is not None:

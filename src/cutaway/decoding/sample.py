@@ -9,6 +9,7 @@ from torch import Tensor
 from cutaway.decoding import filters
 from cutaway.decoding.generation import Generation, Token, Written
 from cutaway.decoding.plan import Asked, Plan
+from cutaway.decoding.processors import processed
 from cutaway.decoding.rows import IDS, Rows
 from cutaway.decoding.stops import Stop, find_stop
 from cutaway.decoding.texts import finished, score_of, stopped, tokens_of
@@ -74,7 +75,7 @@ class Sampling:
         options, rows = self.plan.options, self.rows
         logits_RV, last = rows.logits_RV, rows.last_places()
         told = Told(logits_RV, options.alternatives) if options.scores else None
-        scores_RV = rows.filtered(logits_RV)
+        scores_RV = processed(rows, logits_RV)
         if options.sample:
             numbers = [next(noise) for noise in self.noise]
             chosen_R = draw(warped(scores_RV, options), torch.tensor(numbers, dtype=torch.float64))
@@ -105,12 +106,20 @@ def warped(scores_RV: Tensor, options: Generation) -> Tensor:
     """The distribution that is drawn from: temperature, then what is left out."""
     if options.temperature != 1.0:
         scores_RV = filters.temperature(scores_RV, options.temperature)
+    if options.top_h is not None:
+        scores_RV = filters.top_h(scores_RV, options.top_h)
     if options.top_k is not None:
         scores_RV = filters.top_k(scores_RV, options.top_k)
     if options.top_p is not None and options.top_p < 1.0:
         scores_RV = filters.top_p(scores_RV, options.top_p)
     if options.min_p is not None:
         scores_RV = filters.min_p(scores_RV, options.min_p)
+    if options.typical_p is not None and options.typical_p < 1.0:
+        scores_RV = filters.typical_p(scores_RV, options.typical_p)
+    if options.epsilon_cutoff:
+        scores_RV = filters.epsilon_cutoff(scores_RV, options.epsilon_cutoff)
+    if options.eta_cutoff:
+        scores_RV = filters.eta_cutoff(scores_RV, options.eta_cutoff)
     return scores_RV
 
 

@@ -157,7 +157,7 @@ class CTranslate2(Engine):
     ) -> Callable[..., Sequence[Any]]:
         """translate_batch or generate_batch with everything but how to batch and whether to wait."""
         prefix = [str(i) for i in plan.options.prefix]
-        least = min(plan.options.min_new_tokens, room) if plan.ends else 0
+        least = min(plan.least(prompts[0]), room) if plan.ends else 0  # alike for all: see `refused`
         if self.encoder is not None:
             assert self.decoder is not None
             if room > places(self.decoder):

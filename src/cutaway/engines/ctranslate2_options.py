@@ -11,6 +11,11 @@ from cutaway.models.network import Network
 from cutaway.models.usage import Usage
 
 NATIVE = "the native engine can"
+PATIENCE = 2
+"""Finished texts for each beam where it is not asked to stop at the first: the nearest that CTranslate2 has to going on
+while a better text is possible. Of 193 sentences in beams of 5, 19 texts differed from the native ones with 1, 8 with 2
+(as fast), 6 with 4 (1.4 times as long) and 10 with 20.
+"""
 
 
 def refused(plan: Plan) -> str | None:
@@ -23,6 +28,20 @@ def refused(plan: Plan) -> str | None:
         "alternatives": generation.alternatives > 0,
         "min_p": generation.min_p is not None,
         "seed": generation.sample and generation.seed is not None,  # it seeds a thread once, and never again
+        "typical_p": generation.typical_p is not None,
+        "top_h": generation.top_h is not None,
+        "epsilon_cutoff": generation.epsilon_cutoff > 0,
+        "eta_cutoff": generation.eta_cutoff > 0,
+        "encoder_repetition_penalty": generation.encoder_repetition_penalty != 1.0,
+        "encoder_no_repeat_ngram": generation.encoder_no_repeat_ngram > 0,
+        "exponential_decay": generation.exponential_decay is not None,
+        "bias": bool(generation.bias),
+        "suppress": bool(generation.suppress),
+        "begin_suppress": bool(generation.begin_suppress),
+        "remove_invalid": generation.remove_invalid,
+        "renormalize": generation.renormalize and beams > 1,
+        "first token that is forced": plan.usage.first is not None,
+        "min_length, which counts the prompt": plan.counts_prompt and prompted,
         "cached=False": not generation.cached,
         "repetition_penalty with beams": generation.repetition_penalty != 1.0 and beams > 1,  # on logits, not scores
         "repetition_penalty after a prompt": generation.repetition_penalty != 1.0 and prompted,
@@ -48,9 +67,10 @@ def differs(generation: Generation, usage: Usage, network: Network) -> str | Non
         return f"CTranslate2 has no positions for so many tokens; {NATIVE}"
     if plan.beams > 1:
         reasons = {
-            "ends at `beams` finished texts, as if early_stopping were asked for": not generation.early_stopping,
+            "ends at `beams` finished texts, as if early_stopping were asked for":
+                generation.early_stopping is not True,
             "shares the probability of banned tokens among the others":
-                bool(generation.ban or generation.min_new_tokens or generation.no_repeat_ngram),
+                bool(generation.ban or generation.min_new_tokens or plan.counts_prompt or generation.no_repeat_ngram),
             "ends at the first text that can't be beaten, if lengths do not count":
                 generation.length_penalty == 0.0 and generation.n_best > 1,
             "does not choose among texts by the token that must end them": usage.last is not None,
@@ -81,6 +101,7 @@ def arguments(plan: Plan) -> dict[str, Any]:
     options: dict[str, Any] = {
         "beam_size": plan.beams,
         "num_hypotheses": generation.n_best,
+        "patience": 1 if generation.early_stopping is True else PATIENCE,
         "length_penalty": generation.length_penalty,
         "repetition_penalty": generation.repetition_penalty,
         "no_repeat_ngram_size": generation.no_repeat_ngram,

@@ -1,7 +1,9 @@
 """How a model wants to be used, beyond its numbers: which tokens begin and end a text, what its classes are called."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
+
+from cutaway.decoding.generation import Generation
 
 TaskName = Literal["translate", "complete", "classify"]
 """What a model can be trained for."""
@@ -16,11 +18,20 @@ class Usage:
     end: tuple[int, ...] = ()  # any of them ends a text
     pad: int | None = None
     never: tuple[int, ...] = ()  # not to be written (MarianMT's pad)
+    first: int | None = None  # written in the first place, where nothing but one token stands before (mBART's language)
     last: int | None = None  # written in the last place, where a text gets that far (MarianMT's end)
-    beams: int = 1  # what its makers recommend for search
-    length_penalty: float = 1.0  # likewise, with several beams
-    max_length: int | None = None
+    generation: Generation = field(default_factory=Generation)  # how its makers want it to write
+    max_length: int | None = None  # unless max_new_tokens is asked for; counts the start token, or the prompt
+    min_length: int = 0  # unless min_new_tokens is asked for; likewise
     max_tokens: int | None = None  # of one input, where the model was made for fewer than it could read
     labels: tuple[str, ...] = ()  # of a classifier's classes
     image_mean: tuple[float, ...] = ()  # of each channel: pixels from 0 to 1 are shifted and scaled by these
     image_std: tuple[float, ...] = ()
+
+    @property
+    def beams(self) -> int:
+        return self.generation.beams or 1
+
+    @property
+    def length_penalty(self) -> float:
+        return self.generation.length_penalty

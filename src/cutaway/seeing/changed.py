@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from cutaway.decoding.generation import Generation
+from cutaway.decoding.generation import Generation, limited
 from cutaway.models.config import AnswerSpan, Classifier, LanguageModel, MaskedLanguageModel
 from cutaway.models.network import Network
 from cutaway.parts.norms import widened
@@ -151,7 +151,7 @@ def run(
     if writes and edits:
         uncached = replace(generation or usual(model), cached=False)
         if uncached.max_new_tokens is None:
-            uncached = replace(uncached, max_new_tokens=_room(model, first))
+            uncached = limited(uncached, _room(model, first))
         with listening(network, listeners(network, edits, writes=True)):
             second = prepare(model, given, target, pair=pair, generation=uncached)
     changed = traced(model, second, keep, listeners(network, edits, writes=writes))

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from cutaway.checks import named
-from cutaway.decoding.generation import Generation, Prompt
+from cutaway.decoding.generation import Generation, Prompt, without_sampling
 from cutaway.decoding.plan import check_still
 from cutaway.devices import memory_explained
 from cutaway.errors import InputError
@@ -113,8 +113,8 @@ def prepare(
 
 
 def usual(model: "Model") -> Generation:
-    """How its makers recommend to search."""
-    return Generation(beams=model.usage.beams, length_penalty=model.usage.length_penalty)
+    """How its makers recommend to write, but the likeliest text where they would draw one: what is looked at stays."""
+    return without_sampling(model.usage.generation)
 
 
 def _encoder_only(model: "Model", encoding: Encoding, *, segments: bool) -> Given:

@@ -12,6 +12,8 @@ from cutaway.decoding.beam import Beams
 from cutaway.decoding.candidates import Candidates, is_alive
 from cutaway.decoding.generation import Generation, Prompt, Written
 from cutaway.decoding.plan import Asked, Plan
+from cutaway.decoding.processors import processed
+from cutaway.decoding.rows import Rows
 from cutaway.decoding.sample import Sampling
 from cutaway.decoding.top import Told
 from cutaway.engines.native import Native
@@ -116,12 +118,15 @@ class _SeenBeams(Beams):
 
 
 @torch.inference_mode()
-def next_logits(network: Network, prompt: Prompt, prefix: Sequence[int], usage: Usage) -> Tensor:
-    """The logits [V] of the token that comes after a prompt and what is written so far; on the CPU."""
-    device = network.device
-    if not network.has_encoder:
-        return network.decode(torch.tensor([[*prompt.ids, *prefix]], device=device))[0, -1].float().cpu()
-    if usage.start is None:
-        raise InputError("the model does not say which token starts its output")
-    memory = network.encode(torch.tensor([prompt.ids], device=device))
-    return network.decode(torch.tensor([[usage.start, *prefix]], device=device), memory)[0, -1].float().cpu()
+def next_logits(
+    network: Network, prompt: Prompt, prefix: Sequence[int], usage: Usage, usual: Generation
+) -> tuple[Tensor, Tensor]:
+    """The logits [V] of the token that comes after a prompt and what is written so far, and what `usual` makes of them;
+    on the CPU."""
+    usage = replace(usage, end=tuple(token for token in usage.end if token not in prefix))  # one may look beyond it
+    room = max(len(prefix) + 2, usual.min_new_tokens or 0)
+    usual = replace(usual, prefix=tuple(prefix), max_new_tokens=room, stop=(), beams=1, beam_groups=1, diversity=0.0)
+    plan = Plan(network, usual, usage)
+    rows = Rows(plan, [plan.ask(0, prompt)])
+    logits_V = rows.logits_RV[0].float().cpu()
+    return logits_V, processed(rows, rows.logits_RV.clone())[0].float().cpu()

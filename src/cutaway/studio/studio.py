@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from cutaway.decoding.generation import Generation, Prompt
+from cutaway.decoding.generation import Generation, Prompt, limited
 from cutaway.decoding.sample import warped
 from cutaway.decoding.search import stream
 from cutaway.errors import InputError
@@ -108,8 +108,8 @@ class Studio:
         if not cached and wish.max_new_tokens is None and model.tokenizer is not None:
             room = min(room, 2 * len(model.tokenizer.encode(asked.text or "").ids) + 16)
         if wish.beams is not None:
-            plain = replace(plain, beams=wish.beams, length_penalty=wish.length_penalty)
-        return replace(plain, max_new_tokens=room, cached=cached)
+            plain = replace(plain, beams=wish.beams, length_penalty=wish.length_penalty, beam_groups=1, diversity=0.0)
+        return replace(limited(plain, room), cached=cached)
 
     def _patches(self, edits: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """The traces that edits take values from."""
@@ -145,13 +145,11 @@ class Studio:
         """The distribution of the next token, before and after what sampling does to it."""
         model = self._writer(asked.model)
         self._check_ids(model, asked.prefix)
-        logits_V = next_logits(model.network, self._prompt(model, asked.text), asked.prefix, model.usage)
+        prompt = self._prompt(model, asked.text)
+        logits_V, possible_V = next_logits(model.network, prompt, asked.prefix, model.usage, usual(model))
         options = Generation(
             sample=True, temperature=asked.temperature, top_k=asked.top_k, top_p=asked.top_p, min_p=asked.min_p
         )  # fmt: skip
-        possible_V = logits_V
-        if model.usage.never:
-            possible_V = logits_V.index_fill(0, torch.tensor(model.usage.never), -torch.inf)
         warped_V = warped(possible_V[None], options)[0]
         vocabulary = self._spelling(model)
         [plain], [left] = (top_of(each[None].softmax(-1), vocabulary, asked.n) for each in (logits_V, warped_V))
@@ -167,9 +165,9 @@ class Studio:
     def beams(self, asked: AskBeams, check: Check) -> dict[str, Any]:
         model = self._writer(asked.model)
         self._check_ids(model, asked.prefix)
-        options = Generation(
-            beams=asked.beams, n_best=asked.beams, max_new_tokens=self._room(asked.max_new_tokens, asked.prefix),
-            length_penalty=asked.length_penalty, prefix=tuple(asked.prefix),
+        options = replace(
+            self._usual(model, asked.max_new_tokens, asked.prefix), beams=asked.beams, n_best=asked.beams,
+            length_penalty=asked.length_penalty,
         )  # fmt: skip
         found = search(model, self._prompt(model, asked.text), options, check)
         spelled, tokenizer = self._spelling(model), model.tokenizer
@@ -190,9 +188,8 @@ class Studio:
     def generate(self, asked: AskGenerate, check: Check) -> Iterator[dict[str, Any]]:
         model = self._writer(asked.model)
         self._check_ids(model, asked.prefix)
-        options = Generation(
-            max_new_tokens=self._room(asked.max_new_tokens, asked.prefix), beams=1, prefix=tuple(asked.prefix),
-            alternatives=asked.alternatives,
+        options = replace(
+            self._usual(model, asked.max_new_tokens, asked.prefix), beams=1, alternatives=asked.alternatives
         )  # fmt: skip
         if asked.sample:
             options = replace(
@@ -210,6 +207,11 @@ class Studio:
             yield {"event": "token", "id": token.id, "text": spelled[token.id], "logprob": token.logprob, "top": top}
         ended = len(ids) < (options.max_new_tokens or 0)
         yield {"event": "done", "text": tokenizer.decode(ids), "tokens": len(ids), "ended": ended}
+
+    def _usual(self, model: "Model", new: int, prefix: Sequence[int]) -> Generation:
+        """The model's own way to write, from a prefix; its groups of beams would not fit any number of them."""
+        plain = limited(usual(model), self._room(new, prefix))
+        return replace(plain, prefix=tuple(prefix), beam_groups=1, diversity=0.0)
 
     def _room(self, new: int, prefix: Sequence[int]) -> int:
         """A prefix counts as written; one token more there may always be."""

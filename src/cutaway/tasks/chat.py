@@ -39,8 +39,7 @@ class Chat:
     """
 
     def __init__(self, model: "Model", system: str | None, tell: Callable[[str], None], options: Options) -> None:
-        options.setdefault("beams", 1)
-        self._writer = writer = Writer(model, "chat", options)
+        self._writer = writer = Writer(model, "chat", options, streams=True)
         if writer.tokenizer.chat_template is None:
             raise InputError(f"{model.name} has no chat template; chat needs {NEEDS['chat']}")
         ends = (*writer.generation.stop_ids, *_ends_of_turn(writer.tokenizer))

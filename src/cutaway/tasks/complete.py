@@ -22,9 +22,7 @@ def complete(
     With `stream`, one beginning gives an iterator of pieces of text, as they are written; joined they are what
     `complete` gives without.
     """
-    if stream and options.get("n_best", 1) == 1:
-        options.setdefault("beams", 1)  # a search that looks at several texts has none to show yet
-    writer = Writer(model, "complete", options, details=details)
+    writer = Writer(model, "complete", options, details=details, streams=stream)
     before = _before(writer.tokenizer)
 
     def prompt(text: str) -> Prompt:

@@ -4,11 +4,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from cutaway.checks import named
-from cutaway.decoding.generation import Generation, Numbers, changed
+from cutaway.decoding.generation import SAMPLING, Generation, Numbers, changed, without_sampling
 from cutaway.errors import ConfigError
 from cutaway.text.tokenizer import Tokenizer
-
-_SAMPLING = ("temperature", "top_k", "top_p", "min_p", "seed")
 
 
 class Options(Numbers, total=False):
@@ -25,20 +23,21 @@ class Options(Numbers, total=False):
 def generation(options: Options, default: Generation, tokenizer: Tokenizer) -> Generation:
     """`default`, changed by what a user asks for; their words become tokens.
 
-    An option of sampling switches sampling on, and beams off unless they are asked for too. Defaults give way to what
-    is asked: there are as many beams as texts, and the shortest text is no longer than the longest.
+    An option of sampling switches sampling on, beams or a temperature of 0 switch it off. Defaults give way to what is
+    asked: there are as many beams as texts, and the shortest text is no longer than the longest.
     """
     asked: dict[str, Any] = {name: value for name, value in options.items() if name not in ("engine", "precision")}
-    sampling = [name for name in _SAMPLING if asked.get(name) is not None]
-    if sampling and asked.setdefault("sample", True) is False:
-        raise ConfigError(f"{sampling[0]} is an option of sampling, and sample=False; leave one of them out")
-    if asked.get("sample") and asked.setdefault("beams", 1) is None:
-        asked["beams"] = 1
-    most, best = asked.get("max_new_tokens"), asked.get("n_best", 1)
-    if isinstance(most, int) and "min_new_tokens" not in asked:
+    _choose_sampling(asked)
+    samples = asked.get("sample", default.sample)
+    most, best = asked.get("max_new_tokens", default.max_new_tokens), asked.get("n_best", 1)
+    if isinstance(most, int) and "min_new_tokens" not in asked and default.min_new_tokens is not None:
         asked["min_new_tokens"] = min(default.min_new_tokens, max(0, most))
-    if isinstance(best, int) and asked.get("beams") is None and not asked.get("sample", default.sample):
+    if samples is True:
+        asked["beams"] = asked.get("beams") or 1
+    elif isinstance(best, int) and asked.get("beams") is None:
         asked["beams"] = max(default.beams or 1, best)
+    if isinstance(asked.get("beams"), int) and asked["beams"] % default.beam_groups:
+        asked = {"beam_groups": 1, "diversity": 0.0, **asked}
     for name in ("stop", "force", "ban"):
         if name in asked:
             asked[name] = _texts(name, asked[name])
@@ -50,7 +49,21 @@ def generation(options: Options, default: Generation, tokenizer: Tokenizer) -> G
     if "prefix" in asked:
         (text,) = _texts("prefix", asked["prefix"], empty=True)
         asked["prefix"] = _ids(tokenizer, text)
-    return changed(default, asked)
+    return changed(default if samples else without_sampling(default), asked)
+
+
+def _choose_sampling(asked: dict[str, Any]) -> None:
+    """Whether to sample, where the options say something of it: they go before what the model's makers recommend."""
+    zero = asked.get("temperature")
+    if type(zero) in (int, float) and zero == 0 and asked.setdefault("sample", False) is False:
+        for name in (*SAMPLING, "seed"):  # of the likeliest token alone there is nothing to draw
+            asked.pop(name, None)
+        asked.setdefault("beams", 1)
+    drawn = [name for name in (*SAMPLING, "seed") if asked.get(name) is not None]
+    if drawn and asked.setdefault("sample", True) is False:
+        raise ConfigError(f"{drawn[0]} is an option of sampling, and sample=False; leave one of them out")
+    if asked.get("beams") is not None:
+        asked.setdefault("sample", False)
 
 
 def _texts(name: str, value: object, *, empty: bool = False) -> tuple[str, ...]:

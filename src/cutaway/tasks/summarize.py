@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Unpack
 
-from cutaway.decoding.generation import Generation, Prompt, changed
+from cutaway.decoding.generation import Prompt
 from cutaway.tasks.able import cannot, check_trained
 from cutaway.tasks.each import each, is_text
 from cutaway.tasks.options import Options
@@ -22,12 +22,12 @@ def summarize(model: "Model", texts: object, *, details: bool = False, **options
     than the model reads is an error, never cut.
     """
     tasks = tasks_of(model)
-    taught = tasks.get("summarization", Taught())
+    taught = tasks.get("summarization", Taught(model.usage.generation))
     if not tasks:
         check_trained(model, "summarize")
     if (tasks and not taught.prefix) or (model.tokenizer is not None and model.tokenizer.kind == "Marian"):
         raise cannot(model, "summarize")  # taught other tasks; or reads one language and writes another
-    writer = Writer(model, "summarize", options, changed(Generation(), {**taught.changes}), details=details)
+    writer = Writer(model, "summarize", options, taught.generation, details=details)
 
     def prompt(text: str) -> Prompt | None:
         if is_blank(text):

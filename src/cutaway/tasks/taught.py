@@ -1,12 +1,13 @@
 """What a checkpoint says of its tasks: T5's config.json has a prefix, lengths and beams for each it was taught."""
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from cutaway.checkpoints.generation_settings import read_settings
 from cutaway.checkpoints.keys import Keys
 from cutaway.checkpoints.usage import CONFIG
-from cutaway.decoding.generation import Changes
+from cutaway.decoding.generation import Generation, changed
 
 if TYPE_CHECKING:
     from cutaway.model import Model
@@ -17,10 +18,10 @@ _NAMES = re.compile(r"translate (\w+) to (\w+)")
 
 @dataclass(frozen=True)
 class Taught:
-    """One task: the words that ask for it, and how its makers search."""
+    """One task: how its makers want it written, and the words that ask for it."""
 
+    generation: Generation
     prefix: str = ""
-    changes: Changes = field(default_factory=Changes)
 
 
 @dataclass(frozen=True)
@@ -40,22 +41,20 @@ def tasks_of(model: "Model") -> dict[str, Taught]:
     if model.origin is None:
         return {}
     keys = Keys(model.origin.files[CONFIG], f"{model.name}'s {CONFIG}").part("task_specific_params")
-    return {name: _taught(keys.part(name)) for name in keys.data}
+    return {name: _taught(keys.part(name), model.usage.generation) for name in keys.data}
 
 
-def _taught(keys: Keys) -> Taught:
+def _taught(keys: Keys, usual: Generation) -> Taught:
     """Their lengths count the token that decoding starts with; ours count what is written."""
     prefix = keys.get("prefix", "")
     if not isinstance(prefix, str):
         raise keys.wrong("prefix", prefix, "a text")
-    changes: Changes = {"beams": keys.count("num_beams", 1)}
-    changes["length_penalty"] = keys.number("length_penalty", 1.0, low=-100.0, high=100.0)
-    changes["early_stopping"] = keys.get("early_stopping") is True  # not "never": while a better one is possible
-    changes["min_new_tokens"] = max(0, int(keys.number("min_length", 0)) - 1)
-    changes["no_repeat_ngram"] = int(keys.number("no_repeat_ngram_size", 0))
+    changes = read_settings(keys).changes
     if (longest := keys.optional_count("max_length")) is not None:
-        changes["max_new_tokens"] = max(1, longest - 1)
-    return Taught(prefix, changes)
+        changes.setdefault("max_new_tokens", max(1, longest - 1))
+    if "min_length" in keys.data:
+        changes.setdefault("min_new_tokens", max(0, int(keys.number("min_length", 0, high=2**31)) - 1))
+    return Taught(changed(usual, changes), prefix)
 
 
 def directions(tasks: dict[str, Taught]) -> list[Direction]:

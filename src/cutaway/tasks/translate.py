@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Unpack
 
-from cutaway.decoding.generation import Generation, Prompt, changed
+from cutaway.decoding.generation import Prompt
 from cutaway.errors import InputError
 from cutaway.tasks.able import cannot, check_trained
 from cutaway.tasks.each import each, is_text
@@ -31,7 +31,7 @@ def translate(
     `details` gives records with scores and tokens (see Text).
     """
     direction = _direction(model, source, target)
-    default = Generation() if direction is None else changed(Generation(), {**direction.taught.changes})
+    default = model.usage.generation if direction is None else direction.taught.generation
     writer = Writer(model, "translate", options, default, details=details)
     front = direction.taught.prefix if direction is not None else _language(model, writer.tokenizer, source, target)
     languages = [] if front else _languages(writer.tokenizer)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from cutaway.decoding.generation import Generation, Prompt, Written
+from cutaway.decoding.generation import Generation, Prompt, Written, limited
 from cutaway.decoding.plan import DEFAULT_TOKENS, Plan
 from cutaway.engines.engine import Engine
 from cutaway.errors import ConfigError, InputError
@@ -48,8 +48,17 @@ class Writer:
     """One task's way to write with one model: its search, its engine, the room it has."""
 
     def __init__(
-        self, model: "Model", task: str, options: Options, default: Generation | None = None, *, details: bool = False
+        self,
+        model: "Model",
+        task: str,
+        options: Options,
+        default: Generation | None = None,
+        *,
+        details: bool = False,
+        streams: bool = False,
     ) -> None:
+        """`default`: how to write where the options do not say; the model's own way if None. `streams`: one text at a
+        time, without beams unless they are asked for."""
         self.model, self.task = model, task
         self.both = task != "complete" and task != "chat"
         if (model.network.has_encoder, model.network.has_decoder) != (self.both, True):
@@ -58,9 +67,10 @@ class Writer:
             raise cannot(model, task)
         self.tokenizer = tokenizer_of(model, task)
         self.details = details
-        default = replace(default or Generation(), scores=details or bool(options.get("alternatives")))
-        if default.beams is None:
-            default = replace(default, beams=model.usage.beams, length_penalty=model.usage.length_penalty)
+        default = default or model.usage.generation
+        if streams:  # a search that looks at several texts has none to show yet
+            default = replace(default, beams=1, beam_groups=1, diversity=0.0)
+        default = replace(default, scores=details or bool(options.get("alternatives")))
         self.generation = generation(options, default, self.tokenizer)
         self.stack = model.config.encoder if self.both else model.config.decoder
         self.engine = self._engine(options.get("engine"), options.get("precision"))
@@ -97,9 +107,7 @@ class Writer:
             asked = DEFAULT_TOKENS if longest is None else longest - len(prompt.ids)
         if asked <= room:
             return self.generation
-        return replace(
-            self.generation, max_new_tokens=room, min_new_tokens=min(self.generation.min_new_tokens, room)
-        )  # fmt: skip
+        return limited(self.generation, room)
 
     def write(self, inputs: Iterator[X], prompt: Callable[[X], Prompt | None]) -> Iterator[list[Text]]:
         """For each input its texts, best first, in the order asked; `prompt` says what the model is given.
@@ -125,7 +133,12 @@ class Writer:
                 if given is None:
                     yield [Text("")]
                 else:
-                    yield [self._text(written, given) for written in next(answers[self.search(given)])]
+                    texts = next(answers[self.search(given)])
+                    if not texts:
+                        raise InputError(
+                            f"{self.model.name} has no text to give: every token is banned, suppressed or no number"
+                        )
+                    yield [self._text(written, given) for written in texts]
 
     def stream(self, prompt: Prompt, after: Sequence[int]) -> Iterator[str]:
         """One text in pieces, as it is written; `after` is what stands before it, or nothing."""

@@ -11,6 +11,7 @@ from cutaway import schema
 from cutaway.data.batches import check_fits
 from cutaway.data.clean import Dropped
 from cutaway.data.encoded import Encode, Encoded
+from cutaway.decoding.generation import Generation
 from cutaway.errors import ConfigError, InputError
 from cutaway.kernels import kernels
 from cutaway.loading import load, locate
@@ -176,7 +177,8 @@ def _usage(special: SpecialTokens, task: TaskName, max_length: int) -> Usage:
     never = tuple(i for i in (special.pad, special.unknown, special.start, special.mask) if i is not None)
     beams = 5 if task == "translate" else 1
     return Usage(
-        task=task, start=start, end=(special.end,), pad=special.pad, never=never, beams=beams, max_length=max_length
+        task=task, start=start, end=(special.end,), pad=special.pad, never=never,
+        generation=Generation(beams=beams), max_length=max_length,
     )  # fmt: skip
 
 

@@ -154,7 +154,8 @@ class Translation(Task):
             search["length_penalty"] = penalty
             return self.scored(model, pairs, pace, seen, **search)["bleu"].value
 
-        return replace(model.usage, length_penalty=max(PENALTIES, key=bleu))
+        generation = replace(model.usage.generation, length_penalty=max(PENALTIES, key=bleu))
+        return replace(model.usage, generation=generation)
 
     def _pace(self, pairs: Sequence[tuple[str, str]], times: int = 1) -> Pace:
         """Of translating them, longest first, so many times."""
