@@ -35,8 +35,8 @@ class Quantizer:
         if self.stored is None:
             weight = quantized(weights[0] if len(weights) == 1 else torch.cat(weights))
         else:
-            stored = (self.stored[f"{name}.{part}"] for part in ("weight", "multipliers", "scales"))
-            weight = QuantizedWeight(*stored, form().group)
+            numbers, multipliers, scales = (self.stored[f"{name}.{part}"] for part in QuantizedWeight.NAMES)
+            weight = QuantizedWeight(numbers, multipliers, scales, form().group)
             weight.check(sum(map(len, weights)), weights[0].shape[1])
         self.made |= {f"{name}.{part}": tensor for part, tensor in weight.tensors.items()}
         return Int8Linear(weight, bias)

@@ -5,6 +5,7 @@ multiplier is a byte, so that groups cost a sixty-fourth of the memory, or a thi
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -36,10 +37,12 @@ class QuantizedWeight:
     scales: Tensor  # [E]
     group: int
 
+    NAMES: ClassVar = ("weight", "multipliers", "scales")
+
     @property
     def tensors(self) -> dict[str, Tensor]:
         """By name, as they are kept in files."""
-        return {"weight": self.numbers, "multipliers": self.multipliers, "scales": self.scales}
+        return dict(zip(self.NAMES, (self.numbers, self.multipliers, self.scales), strict=True))
 
     def dequantized(self) -> Tensor:
         steps_EG = self.multipliers * self.scales[:, None]
@@ -47,8 +50,8 @@ class QuantizedWeight:
 
     def totals(self) -> Tensor:
         """The sums of the rows of W [E]."""
-        D = self.numbers.shape[1]
-        sums_EG = F.pad(self.numbers, (0, -D % self.group)).unflatten(1, (-1, self.group)).sum(-1, dtype=torch.int32)
+        E, D = self.numbers.shape
+        sums_EG = F.pad(self.numbers, (0, -D % self.group)).view(E, -1, self.group).sum(-1, dtype=torch.int32)
         return (sums_EG * self.multipliers).sum(1) * self.scales
 
     def check(self, n_out: int, n_in: int) -> None:
@@ -78,7 +81,7 @@ def _quantized(weight_ED: Tensor, wanted: Form) -> tuple[Tensor, Tensor, Tensor]
     groups_EGX = F.pad(weight_ED, (0, -D % wanted.group)).view(E, -1, wanted.group)
     steps_EG = groups_EGX.abs().amax(-1) / 127
     if wanted.largest_pair is not None:
-        pairs_EGX2 = groups_EGX.unflatten(-1, (-1, 2))
+        pairs_EGX2 = groups_EGX.view(E, -1, wanted.group // 2, 2)
         both_signs = pairs_EGX2.clamp(min=0).sum(-1).amax(-1), -pairs_EGX2.clamp(max=0).sum(-1).amin(-1)
         # each of the two may be rounded up by a half
         steps_EG = torch.maximum(steps_EG, torch.maximum(*both_signs) / (wanted.largest_pair - 1))
