@@ -5,6 +5,7 @@ from torch import Tensor
 
 from cutaway.decoding.generation import Token
 from cutaway.kernels import Kernels, kernels
+from cutaway.kernels.arguments import address
 
 MANY = 64  # of which inserting one by one takes longer than torch's own way
 
@@ -18,7 +19,7 @@ def top(values_RV: Tensor, k: int) -> tuple[Tensor, Tensor]:
         return values_RV.topk(k)
     values_RV = values_RV.contiguous()
     top_RK, places_RK = values_RV.new_empty(R, k), values_RV.new_empty(R, k, dtype=torch.int64)
-    built.top(values_RV.data_ptr(), R, V, k, top_RK.data_ptr(), places_RK.data_ptr(), None)
+    built.top(address(values_RV, (R, V)), R, V, k, top_RK.data_ptr(), places_RK.data_ptr(), None)
     return top_RK, places_RK
 
 
@@ -32,7 +33,7 @@ def log_total(logits_RV: Tensor) -> Tensor:
     most_R1, place_R1 = logits_RV.new_empty(R, 1), logits_RV.new_empty(R, 1, dtype=torch.int64)
     total_R1 = torch.empty_like(most_R1)
     addresses = most_R1.data_ptr(), place_R1.data_ptr(), total_R1.data_ptr()
-    built.top(logits_RV.data_ptr(), R, V, 1, *addresses)
+    built.top(address(logits_RV, (R, V)), R, V, 1, *addresses)
     return total_R1
 
 

@@ -16,6 +16,7 @@ from torch.nn import functional as F
 from cutaway.engines.quantization import QuantizedWeight
 from cutaway.kernels import Linear as Record
 from cutaway.kernels import kernels
+from cutaway.kernels.arguments import address
 from cutaway.models.heads import Vocabulary
 from cutaway.parts.feedforward import ACTIVATIONS, Activation
 from cutaway.parts.tap import heard
@@ -63,12 +64,10 @@ class Int8Linear(nn.Module):
             return F.linear(x.float(), self.weight.dequantized(), self.bias)
         assert self.kernels is not None
         *shape, D = x.shape
-        if self.in_features != D:
-            raise ValueError(f"x has {D} numbers a row, and this layer reads {self.in_features}")
         x, N = x.float().contiguous(), x.numel() // D
         y = x.new_empty(*shape, self.out_features, dtype=torch.float32)
         room = x.new_empty(N * self.room, dtype=torch.uint8)
-        self.kernels.linear(self.address, x.data_ptr(), N, y.data_ptr(), room.data_ptr())
+        self.kernels.linear(self.address, address(x, (*shape, self.in_features)), N, y.data_ptr(), room.data_ptr())
         return y
 
 

@@ -6,11 +6,13 @@ Who listens, and what the kernels do not know, goes block by block as ever.
 import ctypes
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from cutaway import kernels as c
 from cutaway.engines.int8_layers import FUSED, Gated, Int8Linear
 from cutaway.engines.steps import QuickRotation
+from cutaway.kernels.arguments import address, axes
 from cutaway.models.network import Network
 from cutaway.parts.attention import Attention, split_heads
 from cutaway.parts.block import Block
@@ -71,20 +73,20 @@ class WholeStack:
             call.memory_bias = self._bias(around.memory_bias, B // around.serves, T, call.memory_keys, alive)
         call.bias = self._bias(around.biases[0], B, T, n_keys, alive)
         if around.holders is not None:
-            call.holders = around.holders.data_ptr()
+            call.holders = address(around.holders, (B, n_keys), torch.int64)
         if around.rotation is not None:
             assert isinstance(around.rotation, QuickRotation)
-            call.rotation = ctypes.pointer(around.rotation.record())
-        if self.kernels.run_stack(self.record, call, x_BTD.data_ptr()):
-            raise MemoryError
+            call.rotation = ctypes.pointer(around.rotation.record(B, T, self.width))
+        self.kernels.run_stack(self.record, call, address(x_BTD, (B, T, self.record.width)))
         for slot in slots:
             slot.length = n_keys
         return x_BTD
 
     def _addresses(self, pairs: list[tuple[Tensor, Tensor]], alive: list[object]) -> tuple[int, int]:
         """Where the addresses of the keys are, and those of the values."""
-        keys = self.addresses(*(k.data_ptr() for k, _ in pairs))
-        values = self.addresses(*(v.data_ptr() for _, v in pairs))
+        shape = pairs[0][0].shape
+        keys = self.addresses(*(address(k, shape) for k, _ in pairs))
+        values = self.addresses(*(address(v, shape) for _, v in pairs))
         alive += keys, values
         return ctypes.addressof(keys), ctypes.addressof(values)
 
@@ -106,7 +108,7 @@ class WholeStack:
         dense = bias.dense.expand(n_rows, self.heads, T, n_keys)
         dense = dense if dense.stride(3) == 1 else dense.contiguous()
         alive.append(dense)
-        return ctypes.pointer(c.axes(dense))
+        return ctypes.pointer(axes(dense))
 
 
 def _norm(norm: LayerNorm | RMSNorm | None) -> c.Norm:

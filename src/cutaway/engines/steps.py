@@ -7,8 +7,9 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from cutaway.kernels import Kernels, Norm, Sizes, axes, kernels
+from cutaway.kernels import Kernels, Norm, Sizes, kernels
 from cutaway.kernels import Rotation as Turn
+from cutaway.kernels.arguments import address, attention_sizes, axes
 from cutaway.kernels.choice import current
 from cutaway.machine.environment import ATTENTION, forced
 from cutaway.models.network import Network
@@ -54,7 +55,7 @@ def attend(
         bias = bias if bias.dense is None else Bias(bias.dense.float())
         y = attend(kernels, q_BHTK.float(), k_BGSK.float(), v_BGSK.float(), bias, scale, serves, holders)
         return y.to(q_BHTK.dtype)
-    (B, H, T, K), (G, S) = q_BHTK.shape, k_BGSK.shape[1:3]
+    (B, H, T, K), S = q_BHTK.shape, k_BGSK.shape[2]
     if holders is not None and T > 1:
         k_BGSK, v_BGSK, holders = gathered(k_BGSK, holders), gathered(v_BGSK, holders), None
     if serves == 1 and T > 1 and (current().running if K <= NARROW else current().running_wide) < S:
@@ -65,7 +66,8 @@ def attend(
     y_BTHK = q_BHTK.new_empty(B, T, H, K)
     kernels.attend(
         axes(q_BHTK), axes(k_BGSK), axes(v_BGSK), None if dense is None else axes(dense),
-        None if holders is None else holders.data_ptr(), y_BTHK.data_ptr(), Sizes(B, H, G, T, S, K, serves), scale,
+        None if holders is None else address(holders, (B, S), torch.int64), y_BTHK.data_ptr(),
+        attention_sizes(q_BHTK, k_BGSK, v_BGSK, serves), scale,
     )  # fmt: skip
     return y_BTHK.transpose(1, 2)
 
@@ -81,7 +83,8 @@ def rms_norm(kernels: Kernels, norm: RMSNorm, x: Tensor) -> Tensor:
         return rms_norm(kernels, norm, x.float()).to(x.dtype)
     x, n = x.contiguous(), x.shape[-1]
     y = torch.empty_like(x)
-    kernels.norm(Norm(norm.weight.data_ptr(), None, norm.epsilon), x.data_ptr(), x.numel() // n, n, y.data_ptr())
+    weight = Norm(address(norm.weight, (n,)), None, norm.epsilon)
+    kernels.norm(weight, address(x, x.shape), x.numel() // n, n, y.data_ptr())
     return y
 
 
@@ -102,9 +105,11 @@ class QuickRotation(Rotation):
         x_BHTK = _dense(x_BHTK)
         B, H, T, K = x_BHTK.shape
         y_BTHK = x_BHTK.new_empty(B, T, H, K)
-        self.kernels.turn(self.record(), axes(x_BHTK), axes(y_BTHK.transpose(1, 2)), Sizes(B, H, H, T, T, K, 1))  # type: ignore[attr-defined]
+        sizes = Sizes(B, H, H, T, T, K, 1)
+        self.kernels.turn(self.record(B, T, K), axes(x_BHTK), axes(y_BTHK.transpose(1, 2)), sizes)  # type: ignore[attr-defined]
         return y_BTHK.transpose(1, 2)
 
-    def record(self) -> Turn:
-        """As the kernels take it."""
-        return Turn(self.cos.data_ptr(), self.sin.data_ptr(), 0 if self.cos.dim() == 2 else self.cos.stride(0))
+    def record(self, n_rows: int, n_tokens: int, width: int) -> Turn:
+        """As the kernels take it, for heads of this width."""
+        shape = (n_tokens, width) if self.cos.dim() == 2 else (n_rows, 1, n_tokens, width)
+        return Turn(address(self.cos, shape), address(self.sin, shape), 0 if self.cos.dim() == 2 else n_tokens * width)

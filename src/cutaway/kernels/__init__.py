@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from cutaway.cache import cache_folder, users_own, why_not_ours
 from cutaway.errors import ConfigError
@@ -97,22 +96,32 @@ def _to(record: type[_Record]) -> Any:
     return ctypes.POINTER(record)
 
 
+class _Status(_N):  # type: ignore[misc, valid-type]
+    """What a kernel gives that needs memory of its own: 0, or 1 if there was none."""
+
+
 _SIGNATURES: dict[str, tuple[tuple[Any, ...], Any]] = {
     "linear": ((_to(Linear), _P, _N, _P, _P), None),
     "linear_room": ((_N, _N), _N),
-    "attend": ((_to(Axes), _to(Axes), _to(Axes), _to(Axes), _P, _P, _to(Sizes), _F), None),
+    "attend": ((_to(Axes), _to(Axes), _to(Axes), _to(Axes), _P, _P, _to(Sizes), _F), _Status),
     "norm": ((_to(Norm), _P, _N, _N, _P), None),
     "turn": ((_to(Rotation), _to(Axes), _to(Axes), _to(Sizes)), None),
     "top": ((_P, _N, _N, _N, _P, _P, _P), None),
     "padded": ((_N,), _N),
-    "attend_forward": ((_to(Axes), _to(Axes), _to(Axes), _to(Axes), _P, _to(Axes), _to(Sizes), _F, _to(Dropout)), None),
-    "attend_backward": ((_to(Axes), _to(Axes), _to(Axes), _P, *(_to(Axes),) * 4, _to(Sizes), _F, _to(Dropout)), None),
+    "attend_forward": (
+        (_to(Axes), _to(Axes), _to(Axes), _to(Axes), _P, _to(Axes), _to(Sizes), _F, _to(Dropout)),
+        _Status,
+    ),
+    "attend_backward": (
+        (_to(Axes), _to(Axes), _to(Axes), _P, *(_to(Axes),) * 4, _to(Sizes), _F, _to(Dropout)),
+        _Status,
+    ),
     "add_dropped": ((_P, _P, _N, _to(Dropout), _P), None),
     "add_norm_forward": ((_P, _P, _to(Norm), _N, _N, _to(Dropout), _P, _P, _P), None),
     "add_norm_backward": ((_P, _P, _P, _to(Norm), _N, _N, _to(Dropout), _P, _P, _P, _P), None),
     "vocabulary_loss": ((_P, _P, _N, _N, _F, _P, _P), None),
     "agreeing_loss": ((_P, _P, _N, _N, _F, _F, _P, _P, _P), None),
-    "run_stack": ((_to(Stack), _to(Call), _P), _N),
+    "run_stack": ((_to(Stack), _to(Call), _P), _Status),
     "tile_columns": ((), _N),
     "group_size": ((), _N),
     "largest_pair": ((), _N),
@@ -139,7 +148,7 @@ class Kernels:
     add_norm_backward: Callable[..., None]
     vocabulary_loss: Callable[..., None]
     agreeing_loss: Callable[..., None]
-    run_stack: Callable[..., int]
+    run_stack: Callable[..., None]
     tile: int
     """How `linear` wants a weight packed: columns of a tile. 0: the processor has no instruction for it, and `linear`
     does nothing."""
@@ -152,11 +161,6 @@ class Kernels:
     @property
     def multiply(self) -> bool:
         return self.tile > 0
-
-
-def axes(x_BHTX: Tensor) -> Axes:
-    """A tensor and its strides; its last axis has no gaps."""
-    return Axes(x_BHTX.data_ptr(), *x_BHTX.stride()[:3])
 
 
 @cache  # a step of a small model asks a hundred times
@@ -193,12 +197,19 @@ def _functions(built: Path) -> Kernels:
     for name, (arguments, result) in _SIGNATURES.items():
         functions[name] = getattr(library, name)
         functions[name].argtypes, functions[name].restype = arguments, result
+        if result is _Status:
+            functions[name].errcheck = _check_status
     constants = {
         "tile": functions.pop("tile_columns")(),
         "group": functions.pop("group_size")(),
         "largest_pair": functions.pop("largest_pair")() or None,
     }
     return Kernels(built.stem.split("-")[0], **functions, **constants)
+
+
+def _check_status(status: ctypes.c_int64, function: Any, _: object) -> None:
+    if status.value:
+        raise MemoryError(f"no memory for the kernel {function.__name__}")
 
 
 def _built(target: str) -> Path:

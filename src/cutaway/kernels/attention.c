@@ -205,15 +205,18 @@ static int64_t head_room(const Sizes *sizes) {
 /* q [rows, heads, queries, width], k and v [rows / serves, kv_heads, keys, width], bias [rows / serves, heads, queries,
  * keys] or NULL; the last axis of each has no gaps. y [rows, queries, heads, width]. If there is one query, holders
  * [rows, keys] may say which row of k and v each token is in. */
-void attend(const Axes *q, const Axes *k, const Axes *v, const Axes *bias, const int64_t *holders, float *y,
+int64_t attend(const Axes *q, const Axes *k, const Axes *v, const Axes *bias, const int64_t *holders, float *y,
             const Sizes *sizes, float scale) {
     const int64_t H = sizes->heads, T = sizes->queries, S = sizes->keys, K = sizes->width;
-#pragma omp parallel if (sizes->rows * H * T * S * K > MANY)
+    int64_t failed = 0;
+#pragma omp parallel reduction(| : failed) if (sizes->rows * H * T * S * K > MANY)
     {
         float *room = aligned_alloc(64, (head_room(sizes) + 63) / 64 * 64);
+        failed |= !room;
 #pragma omp for collapse(2)
         for (int64_t b = 0; b < sizes->rows; b++)
             for (int64_t h = 0; h < H; h++) {
+                if (!room) continue;
                 const int64_t g = h / (H / sizes->kv_heads), row = b / sizes->serves;
                 const float *queries = q->at + b * q->row + h * q->head;
                 const float *keys = k->at + g * k->head, *values = v->at + g * v->head;
@@ -229,4 +232,5 @@ void attend(const Axes *q, const Axes *k, const Axes *v, const Axes *bias, const
             }
         free(room);
     }
+    return failed;
 }

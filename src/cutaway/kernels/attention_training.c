@@ -137,13 +137,15 @@ static void turn_bias(const Axes *bias, int64_t b, int64_t h, int64_t T, int64_t
  * bias [rows, heads, queries, keys] or NULL, y like q; the last axis of each has no gaps. The weights [rows, heads,
  * keys, padded(queries)] are kept for the way back: those that are dropped, with a minus. A query is a column of them,
  * so that a vector holds eight queries' weights of one key, and nothing is ever summed across a vector. */
-void attend_forward(const Axes *q, const Axes *k, const Axes *v, const Axes *bias, float *weights, const Axes *y,
+int64_t attend_forward(const Axes *q, const Axes *k, const Axes *v, const Axes *bias, float *weights, const Axes *y,
                     const Sizes *sizes, float scale, const Dropout *dropout) {
     const int64_t H = sizes->heads, T = sizes->queries, S = sizes->keys, K = sizes->width;
     const int64_t whole = PADDED(T), wide = PADDED(K), words = whole / 8;
     const float kept = 256.0f / (256.0f - (float)dropout->level);
     int64_t each;
-    float *room = pieces(sizes, 7, &each), *added = room + 5 * each;
+    float *room = pieces(sizes, 7, &each);
+    if (!room) return 1;
+    float *added = room + 5 * each;
     uint8_t *bytes = (uint8_t *)(room + 6 * each);
     for (int64_t b = 0; b < sizes->rows; b++)
         for (int64_t h = 0; h < H; h++, weights += S * whole) {
@@ -167,18 +169,21 @@ void attend_forward(const Axes *q, const Axes *k, const Axes *v, const Axes *bia
             settle(to, y, b, h, T, K);
         }
     free(room);
+    return 0;
 }
 
 /* With w = softmax(…), d = dropout(w) and y = d v:
  *   dv = dᵀ dy;  dw = dropout(dy vᵀ);  dscores = w · (dw - Σ w dw);  dq = dscores k · scale;  dk = dscoresᵀ q · scale
  * where a key's head adds up what all its queries' heads give. */
-void attend_backward(const Axes *q, const Axes *k, const Axes *v, const float *weights, const Axes *dy, const Axes *dq,
+int64_t attend_backward(const Axes *q, const Axes *k, const Axes *v, const float *weights, const Axes *dy, const Axes *dq,
                      const Axes *dk, const Axes *dv, const Sizes *sizes, float scale, const Dropout *dropout) {
     const int64_t H = sizes->heads, T = sizes->queries, S = sizes->keys, K = sizes->width;
     const int64_t whole = PADDED(T), wide = PADDED(K), serves = H / sizes->kv_heads;
     const float kept = 256.0f / (256.0f - (float)dropout->level);
     int64_t each;
-    float *room = pieces(sizes, 9, &each), *sums = room + 8 * each;
+    float *room = pieces(sizes, 9, &each);
+    if (!room) return 1;
+    float *sums = room + 8 * each;
     for (int64_t b = 0; b < sizes->rows; b++)
         for (int64_t h = 0; h < H; h++, weights += S * whole) {
             const int64_t g = h / serves;
@@ -210,4 +215,5 @@ void attend_backward(const Axes *q, const Axes *k, const Axes *v, const float *w
             settle(to_v, dv, b, g, S, K);
         }
     free(room);
+    return 0;
 }

@@ -31,7 +31,7 @@ void linear(const Linear *layer, const float *x, int64_t rows, float *y, void *r
 int64_t linear_room(int64_t n_in, int64_t rows); /* the bytes of `room` */
 void activate(int64_t activation, float *y, int64_t n);
 
-/* attention.c: softmax(q kᵀ · scale + bias) v */
+/* attention.c: softmax(q kᵀ · scale + bias) v. What needs memory of its own gives 0, or 1 if there was none. */
 
 typedef struct {
     const float *at;
@@ -42,7 +42,7 @@ typedef struct {
     int64_t rows, heads, kv_heads, queries, keys, width, serves;
 } Sizes;
 
-void attend(const Axes *q, const Axes *k, const Axes *v, const Axes *bias, const int64_t *holders, float *y,
+int64_t attend(const Axes *q, const Axes *k, const Axes *v, const Axes *bias, const int64_t *holders, float *y,
             const Sizes *sizes, float scale);
 void softmax(float *x, int64_t n); /* of the first n numbers; there is room up to a whole vector, which becomes 0 */
 
@@ -75,9 +75,9 @@ typedef struct {
 /* attention_training.c: attend(), and its gradients */
 
 int64_t padded(int64_t n);
-void attend_forward(const Axes *q, const Axes *k, const Axes *v, const Axes *bias, float *weights, const Axes *y,
+int64_t attend_forward(const Axes *q, const Axes *k, const Axes *v, const Axes *bias, float *weights, const Axes *y,
                     const Sizes *sizes, float scale, const Dropout *dropout);
-void attend_backward(const Axes *q, const Axes *k, const Axes *v, const float *weights, const Axes *dy, const Axes *dq,
+int64_t attend_backward(const Axes *q, const Axes *k, const Axes *v, const float *weights, const Axes *dy, const Axes *dq,
                      const Axes *dk, const Axes *dv, const Sizes *sizes, float scale, const Dropout *dropout);
 
 /* norms_training.c: norm(x + dropout(f)), and its gradients */

@@ -60,6 +60,7 @@ static void gated(int64_t activation, float *x, int64_t rows, int64_t n, float *
 typedef struct {
     float *normed, *wide, *heads, *added; /* of the rows */
     void *quantized;
+    int64_t *failed; /* whether attention had no memory */
 } Room;
 
 static void self_attention(const Stack *stack, const Call *call, int64_t i, const float *x, const Room *room) {
@@ -80,7 +81,7 @@ static void self_attention(const Stack *stack, const Call *call, int64_t i, cons
         k = (Axes){call->keys[i], G * R * K, R * K, K};
         v = (Axes){call->values[i], G * R * K, R * K, K};
     }
-    attend(&q, &k, &v, call->bias, call->holders, room->heads, &sizes, (float)stack->scale);
+    *room->failed |= attend(&q, &k, &v, call->bias, call->holders, room->heads, &sizes, (float)stack->scale);
     linear(&block->out, room->heads, N, room->added, room->quantized);
 }
 
@@ -92,7 +93,7 @@ static void cross_attention(const Stack *stack, const Call *call, int64_t i, con
     const Sizes sizes = {call->rows, H, G, T, call->memory_keys, K, call->serves};
     const Axes q = {room->wide, T * H * K, K, H * K};
     const Axes k = {call->memory_k[i], G * R * K, R * K, K}, v = {call->memory_v[i], G * R * K, R * K, K};
-    attend(&q, &k, &v, call->memory_bias, 0, room->heads, &sizes, (float)stack->cross_scale);
+    *room->failed |= attend(&q, &k, &v, call->memory_bias, 0, room->heads, &sizes, (float)stack->cross_scale);
     linear(&block->cross_out, room->heads, N, room->added, room->quantized);
 }
 
@@ -129,7 +130,8 @@ int64_t run_stack(const Stack *stack, const Call *call, float *x) {
     const int64_t n_floats = PADDED(N * (2 * D + E + n_wide)); /* what follows them is aligned, too */
     float *all = malloc(4 * n_floats + n_quantized);
     if (!all) return 1;
-    const Room room = {all, all + N * (2 * D + E), all + N * 2 * D, all + N * D, all + n_floats};
+    int64_t failed = 0;
+    const Room room = {all, all + N * (2 * D + E), all + N * 2 * D, all + N * D, all + n_floats, &failed};
     for (int64_t i = 0; i < stack->n_blocks; i++) {
         const Block *block = stack->blocks + i;
         add_and_norm(stack, call, i, x, &block->self_norm, &room, self_attention);
@@ -138,5 +140,5 @@ int64_t run_stack(const Stack *stack, const Call *call, float *x) {
     }
     if (stack->last.weight) norm(&stack->last, x, N, D, x);
     free(all);
-    return 0;
+    return failed;
 }

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from cutaway.kernels import Kernels, Sizes, axes, kernels
+from cutaway.kernels import Kernels, Sizes, kernels
+from cutaway.kernels.arguments import axes
 from cutaway.kernels.choice import USUAL, KernelChoice
 from cutaway.kernels.training import add_norm, attend
 from cutaway.machine import CLEARLY, processor

@@ -8,7 +8,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from cutaway.errors import InputError
-from cutaway.kernels import Dropout, Kernels, Norm, Sizes, axes, choice, kernels
+from cutaway.kernels import Dropout, Kernels, Norm, choice, kernels
+from cutaway.kernels.arguments import address, attention_sizes, axes, optional_address
 
 
 def kernels_for(*tensors: Tensor | None) -> Kernels | None:
@@ -47,11 +48,11 @@ class _Attention(torch.autograd.Function):
     ) -> Tensor:
         made = kernels()
         assert made is not None
-        (B, H, T, K), (G, S) = q.shape, k.shape[1:3]
+        (B, H, T, K), S = q.shape, k.shape[2]
         q, k, v = _without_gaps(q), _without_gaps(k), _without_gaps(v)
         added = None if bias is None else _without_gaps(bias.expand(B, H, T, S))
-        y_BTHK, weights = torch.empty(B, T, H, K), torch.empty(B, H, S, made.padded(T))
-        sizes, dropout, y = Sizes(B, H, G, T, S, K, 1), Dropout(seed, level), y_BTHK.transpose(1, 2)
+        y_BTHK, weights = q.new_empty(B, T, H, K), q.new_empty(B, H, S, made.padded(T))
+        sizes, dropout, y = attention_sizes(q, k, v), Dropout(seed, level), y_BTHK.transpose(1, 2)
         made.attend_forward(
             axes(q), axes(k), axes(v), None if added is None else axes(added), weights.data_ptr(), axes(y),
             sizes, scale, dropout,
@@ -68,10 +69,11 @@ class _Attention(torch.autograd.Function):
         q, k, v, weights = ctx.saved_tensors
         dq, dk, dv = (torch.empty_like(x.transpose(1, 2), memory_format=torch.contiguous_format) for x in (q, k, v))
         dq, dk, dv = dq.transpose(1, 2), dk.transpose(1, 2), dv.transpose(1, 2)
-        grad = _without_gaps(grad)
-        made.attend_backward(
-            axes(q), axes(k), axes(v), weights.data_ptr(), axes(grad), axes(dq), axes(dk), axes(dv), *ctx.rest
-        )
+        grad, (B, H, T, _), S = _without_gaps(grad.to(q.dtype)), q.shape, k.shape[2]
+        if grad.shape != q.shape:
+            raise ValueError(f"the gradient of {list(q.shape)} heads has shape {list(grad.shape)}")
+        kept = address(weights, (B, H, S, made.padded(T)))
+        made.attend_backward(axes(q), axes(k), axes(v), kept, axes(grad), axes(dq), axes(dk), axes(dv), *ctx.rest)
         return dq, dk, dv, None, None, None, None
 
 
@@ -102,8 +104,9 @@ class _Dropped(torch.autograd.Function):
 def _dropped(x: Tensor | None, f: Tensor, dropout: Dropout) -> Tensor:
     made = kernels()
     assert made is not None
-    x, f, y = None if x is None else x.contiguous(), f.contiguous(), torch.empty(f.shape)
-    made.add_dropped(None if x is None else x.data_ptr(), f.data_ptr(), f.numel(), dropout, y.data_ptr())
+    x, f = None if x is None else x.contiguous(), f.contiguous()
+    y = torch.empty_like(f)
+    made.add_dropped(optional_address(x, f.shape), address(f, f.shape), f.numel(), dropout, y.data_ptr())
     return y
 
 
@@ -139,10 +142,10 @@ class _AddNorm(torch.autograd.Function):
         n = x.shape[-1]
         x, f, weight = x.contiguous(), None if f is None else f.contiguous(), weight.contiguous()
         bias = None if bias is None else bias.contiguous()
-        y, normalized, shares = torch.empty(x.shape), torch.empty(x.shape), torch.empty(x.shape[:-1])
+        y, normalized, shares = torch.empty_like(x), torch.empty_like(x), x.new_empty(x.shape[:-1])
         ctx.epsilon, ctx.dropout = epsilon, Dropout(seed, level)
         made.add_norm_forward(
-            x.data_ptr(), None if f is None else f.data_ptr(), _norm(weight, bias, epsilon), shares.numel(), n,
+            address(x, x.shape), optional_address(f, x.shape), _norm(weight, bias, epsilon, n), shares.numel(), n,
             ctx.dropout, y.data_ptr(), normalized.data_ptr(), shares.data_ptr(),
         )  # fmt: skip
         ctx.save_for_backward(normalized, shares, weight, bias)
@@ -154,21 +157,22 @@ class _AddNorm(torch.autograd.Function):
         made = kernels()
         assert made is not None
         normalized, shares, weight, bias = ctx.saved_tensors
-        grad, dx = grad.contiguous(), torch.empty(normalized.shape)
+        grad, dx, n = grad.to(normalized.dtype).contiguous(), torch.empty_like(normalized), normalized.shape[-1]
         to_weight, to_bias = torch.zeros_like(weight), None if bias is None else torch.zeros_like(bias)
-        df = torch.empty(dx.shape) if ctx.needs_input_grad[1] and ctx.dropout.level else None
+        df = torch.empty_like(dx) if ctx.needs_input_grad[1] and ctx.dropout.level else None
         made.add_norm_backward(
-            grad.data_ptr(), normalized.data_ptr(), shares.data_ptr(), _norm(weight, bias, ctx.epsilon),
-            shares.numel(), grad.shape[-1], ctx.dropout, dx.data_ptr(), None if df is None else df.data_ptr(),
-            to_weight.data_ptr(), None if to_bias is None else to_bias.data_ptr(),
+            address(grad, dx.shape), address(normalized, dx.shape), address(shares, dx.shape[:-1]),
+            _norm(weight, bias, ctx.epsilon, n), shares.numel(), n, ctx.dropout, dx.data_ptr(),
+            None if df is None else df.data_ptr(), to_weight.data_ptr(),
+            None if to_bias is None else to_bias.data_ptr(),
         )  # fmt: skip
         if df is None and ctx.needs_input_grad[1]:
             df = dx
         return dx, df, to_weight, to_bias, None, None, None
 
 
-def _norm(weight: Tensor, bias: Tensor | None, epsilon: float) -> Norm:
-    return Norm(weight.data_ptr(), None if bias is None else bias.data_ptr(), epsilon)
+def _norm(weight: Tensor, bias: Tensor | None, epsilon: float, n: int) -> Norm:
+    return Norm(address(weight, (n,)), optional_address(bias, (n,)), epsilon)
 
 
 def vocabulary_loss(logits_NV: Tensor, labels_N: Tensor, smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
@@ -187,9 +191,15 @@ def vocabulary_loss(logits_NV: Tensor, labels_N: Tensor, smoothing: float = 0.0)
         logits_NV[torch.arange(N, device=labels_N.device), labels_N] -= 1.0 - smoothing
         return of_label_N, of_all_N
     labels_N = labels_N.contiguous()
-    of_label_N, of_all_N = torch.empty(N), torch.empty(N)
+    of_label_N, of_all_N = logits_NV.new_empty(N), logits_NV.new_empty(N)
     made.vocabulary_loss(
-        logits_NV.data_ptr(), labels_N.data_ptr(), N, V, smoothing, of_label_N.data_ptr(), of_all_N.data_ptr()
+        address(logits_NV, (N, V)),
+        address(labels_N, (N,), torch.int64),
+        N,
+        V,
+        smoothing,
+        of_label_N.data_ptr(),
+        of_all_N.data_ptr(),
     )
     return of_label_N, of_all_N
 
@@ -207,10 +217,10 @@ def agreeing_loss(
         return of_label_N, of_all_N, apart
     _check_labels(labels_N, N, V)
     labels_N = labels_N.contiguous()
-    of_label_N, of_all_N, apart = torch.empty(N), torch.empty(N), torch.empty(N // 2)
+    of_label_N, of_all_N, apart = logits_NV.new_empty(N), logits_NV.new_empty(N), logits_NV.new_empty(N // 2)
     made.agreeing_loss(
-        logits_NV.data_ptr(), labels_N.data_ptr(), N, V, smoothing, agreement, of_label_N.data_ptr(),
-        of_all_N.data_ptr(), apart.data_ptr(),
+        address(logits_NV, (N, V)), address(labels_N, (N,), torch.int64), N, V, smoothing, agreement,
+        of_label_N.data_ptr(), of_all_N.data_ptr(), apart.data_ptr(),
     )  # fmt: skip
     return of_label_N, of_all_N, apart
 
