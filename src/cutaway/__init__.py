@@ -5,10 +5,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cutaway.decoding.generation import Generation as Generation
     from cutaway.loading import load as load
     from cutaway.model import Model as Model
     from cutaway.models.build import build as build
+    from cutaway.models.generation import Generation as Generation
     from cutaway.models.presets import preset as preset
     from cutaway.models.recurrent import Recurrent as Recurrent
     from cutaway.models.size import size as size
@@ -27,7 +27,7 @@ if not {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"} & os.environ.keys():
 # Loaded on first use, so that `import cutaway` and `cutaway --help` do not wait for torch.
 _PUBLIC = {
     "build": "cutaway.models.build",
-    "Generation": "cutaway.decoding.generation",
+    "Generation": "cutaway.models.generation",
     "listening": "cutaway.parts.tap",
     "load": "cutaway.loading",
     "Model": "cutaway.model",

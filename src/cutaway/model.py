@@ -21,11 +21,11 @@ from cutaway.checkpoints.usage import (
     usage_keys,
     without_settings,
 )
-from cutaway.decoding.generation import Generation
 from cutaway.devices import device_of, dtype_of, memory_explained
 from cutaway.errors import CheckpointError, unknown
 from cutaway.files import written_aside
 from cutaway.models.config import Config, TransformerConfig
+from cutaway.models.generation import Generation
 from cutaway.models.network import Network
 from cutaway.models.usage import Usage
 from cutaway.seeing.trace import Trace

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from cutaway.decoding.forced import occurs, progress
-from cutaway.decoding.generation import Generation, Prompt, Written
 from cutaway.decoding.search import write
 from cutaway.errors import InputError
+from cutaway.models.generation import Generation, Prompt, Written
 from cutaway.models.usage import Usage
 from tests.decoding.fakes import Script, Scripted
 

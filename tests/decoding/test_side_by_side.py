@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from cutaway.decoding import batches
-from cutaway.decoding.generation import Generation
 from cutaway.decoding.search import write
+from cutaway.models.generation import Generation
 from tests.decoding.writers import WRITERS, prompts, writer
 
 

@@ -11,10 +11,10 @@ import torch
 
 import cutaway
 from cutaway.decoding import batches
-from cutaway.decoding.generation import Generation, Prompt
 from cutaway.decoding.rows import Rows
 from cutaway.decoding.search import stream, write
 from cutaway.decoding.stops import find_stop, n_safe
+from cutaway.models.generation import Generation, Prompt
 from cutaway.models.usage import Usage
 from tests.decoding.fakes import Script, Scripted
 from tests.decoding.test_beams import V, random_script

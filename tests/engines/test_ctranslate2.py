@@ -17,7 +17,6 @@ import transformers as hf
 
 import cutaway
 from bench.parity import CASES, Case, make
-from cutaway.decoding.generation import Generation, Prompt, Written
 from cutaway.decoding.plan import Plan
 from cutaway.decoding.search import write
 from cutaway.engines import ctranslate2_files, ctranslate2_spec
@@ -27,6 +26,7 @@ from cutaway.engines.ctranslate2_options import arguments, differs
 from cutaway.engines.engine import Precision
 from cutaway.engines.native import Native
 from cutaway.errors import CheckpointError, ConfigError, InputError
+from cutaway.models.generation import Generation, Prompt, Written
 from cutaway.models.network import Network
 from cutaway.models.usage import Usage
 from tests.families import noisy, shrunk

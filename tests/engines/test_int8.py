@@ -15,7 +15,6 @@ from torch.nn import functional as F
 import cutaway
 from cutaway import kernels
 from cutaway.cache import cache_folder
-from cutaway.decoding.generation import Generation, Prompt
 from cutaway.decoding.search import write
 from cutaway.engines import choose, int8, int8_files, int8_layers, steps
 from cutaway.engines.int8 import Quantizer, in_int8
@@ -25,6 +24,7 @@ from cutaway.errors import ConfigError
 from cutaway.loading import load
 from cutaway.model import Model
 from cutaway.models.config import TransformerConfig
+from cutaway.models.generation import Generation, Prompt
 from cutaway.models.usage import Usage
 from cutaway.parts.attention import fused
 from cutaway.parts.feedforward import ACTIVATIONS

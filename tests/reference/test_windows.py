@@ -13,11 +13,11 @@ from torch import Tensor
 
 import cutaway
 from bench.parity import LIMIT
-from cutaway.decoding.generation import Generation, Prompt
 from cutaway.engines.ctranslate2_spec import unsupported
 from cutaway.errors import CheckpointError, ConfigError
 from cutaway.model import Model
 from cutaway.models.config import StackConfig, TransformerConfig
+from cutaway.models.generation import Generation, Prompt
 from cutaway.parts.cache import Cache
 from tests.families import shrunk
 

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 import cutaway
-from cutaway.decoding.generation import Generation, Prompt
 from cutaway.decoding.search import write
 from cutaway.errors import CheckpointError, CutawayError, InputError
 from cutaway.model import Model
+from cutaway.models.generation import Generation, Prompt
 from cutaway.models.usage import Usage
 from cutaway.seeing.analysis import logit_lens
 from cutaway.seeing.trace import Trace

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 import cutaway
-from cutaway.decoding.generation import Generation, Prompt, Token, Written
 from cutaway.engines.engine import Decode, Engine
 from cutaway.model import Model
 from cutaway.models.config import RecurrentConfig
+from cutaway.models.generation import Generation, Prompt, Token, Written
 from cutaway.models.usage import Usage
 from cutaway.text.tokenizer import Tokenizer
 from cutaway.text.train import train_tokenizer

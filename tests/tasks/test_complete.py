@@ -4,8 +4,8 @@ import itertools
 
 import pytest
 
-from cutaway.decoding.generation import Generation
 from cutaway.errors import ConfigError, InputError
+from cutaway.models.generation import Generation
 from cutaway.models.usage import Usage
 from tests.tasks import small
 

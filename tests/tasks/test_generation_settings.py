@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 import cutaway
-from cutaway.decoding.generation import Generation
 from cutaway.errors import CheckpointError, ConfigError, InputError
 from cutaway.facts import facts
 from cutaway.model import Model
+from cutaway.models.generation import Generation
 from cutaway.models.usage import Usage
 from cutaway.tasks.options import Options
 from cutaway.tasks.writer import Writer

@@ -11,8 +11,8 @@ import pytest
 
 import cutaway
 from cutaway.aliases import SYNONYMS
-from cutaway.decoding.generation import Changes, Generation
 from cutaway.errors import ConfigError
+from cutaway.models.generation import Changes, Generation
 from cutaway.tasks.options import Options
 
 

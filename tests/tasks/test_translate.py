@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from cutaway.decoding.generation import Generation
 from cutaway.errors import ConfigError, InputError
+from cutaway.models.generation import Generation
 from cutaway.models.usage import Usage
 from cutaway.tasks.writer import Text
 from tests.tasks import small

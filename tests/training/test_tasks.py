@@ -17,8 +17,8 @@ from cutaway.cli.options import Where
 from cutaway.data.clean import Dropped, clean, joined
 from cutaway.data.encoded import Texts
 from cutaway.data.pairs import Pair, read_pairs
-from cutaway.decoding.generation import Generation
 from cutaway.errors import ConfigError, InputError
+from cutaway.models.generation import Generation
 from cutaway.models.usage import Usage
 from cutaway.progress import Pace
 from cutaway.seeing.alignment import alignment

@@ -8,10 +8,10 @@ from typing import Any
 from cutaway.checkpoints.family import Family
 from cutaway.checkpoints.generation_settings import IN_USAGE, OBEYED, is_known, read_settings, settings_of
 from cutaway.checkpoints.keys import Keys
-from cutaway.decoding.generation import Generation, sampling_options
 from cutaway.errors import CheckpointError
 from cutaway.files import read_json
 from cutaway.models.config import Classifier, TransformerConfig
+from cutaway.models.generation import Generation, sampling_options
 from cutaway.models.usage import Usage
 
 CONFIG, GENERATION, IMAGES = "config.json", "generation_config.json", "preprocessor_config.json"

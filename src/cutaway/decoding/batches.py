@@ -9,9 +9,9 @@ from typing import Protocol, Self
 
 import torch
 
-from cutaway.decoding.generation import Prompt, Written
 from cutaway.decoding.plan import Asked, Plan
 from cutaway.machine.threads import AdaptiveThreads
+from cutaway.models.generation import Prompt, Written
 from cutaway.parts.tap import anybody_listens
 
 WINDOW = 4096  # prompts that are taken from the stream and sorted at a time

@@ -7,7 +7,6 @@ from torch import Tensor
 
 from cutaway.decoding.candidates import OUT, Candidates, Pool, is_alive
 from cutaway.decoding.forced import Banks
-from cutaway.decoding.generation import Written
 from cutaway.decoding.plan import Asked, Plan
 from cutaway.decoding.processors import processed
 from cutaway.decoding.rows import IDS, LOGPROBS, Rows
@@ -15,6 +14,7 @@ from cutaway.decoding.stops import Stop, find_stop
 from cutaway.decoding.texts import finished, stopped, tokens_of
 from cutaway.decoding.top import Told, top
 from cutaway.errors import InputError
+from cutaway.models.generation import Written
 
 Stops = dict[tuple[int, int], Stop]
 """By text and place among its candidates."""

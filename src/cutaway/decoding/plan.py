@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 import torch
 
 from cutaway.checks import Count, Positive, check, named
-from cutaway.decoding.generation import Generation, Prompt, sampling_options
 from cutaway.errors import ConfigError, InputError
 from cutaway.models.config import LanguageModel, RecurrentStackConfig, StackConfig
+from cutaway.models.generation import Generation, Prompt, sampling_options
 from cutaway.models.network import Network
 from cutaway.models.usage import Usage
 

@@ -7,13 +7,13 @@ import torch
 from torch import Tensor
 
 from cutaway.decoding import filters
-from cutaway.decoding.generation import Generation, Token, Written
 from cutaway.decoding.plan import Asked, Plan
 from cutaway.decoding.processors import processed
 from cutaway.decoding.rows import IDS, Rows
 from cutaway.decoding.stops import Stop, find_stop
 from cutaway.decoding.texts import finished, score_of, stopped, tokens_of
 from cutaway.decoding.top import Told, top
+from cutaway.models.generation import Generation, Token, Written
 
 NO_NUMBER = float("nan")
 DRAWN_AT_ONCE = 64

@@ -4,11 +4,11 @@ from collections.abc import Iterable, Iterator
 
 from cutaway.decoding.batches import Start, answers
 from cutaway.decoding.beam import Beams
-from cutaway.decoding.generation import Generation, Prompt, Token, Written
 from cutaway.decoding.plan import Decode, Plan
 from cutaway.decoding.sample import Sampling
 from cutaway.decoding.stops import n_safe
 from cutaway.errors import ConfigError
+from cutaway.models.generation import Generation, Prompt, Token, Written
 from cutaway.models.network import Network
 from cutaway.models.usage import Usage
 

@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from cutaway.decoding.generation import Ended, Token, Written
 from cutaway.decoding.plan import Plan
 from cutaway.decoding.rows import IDS, LOGPROBS, OTHER_IDS, OTHER_LOGPROBS, Rows
 from cutaway.decoding.stops import Stop
+from cutaway.models.generation import Ended, Token, Written
 
 
 def tokens_of(rows: Rows, row: int, start: int) -> tuple[Token, ...]:

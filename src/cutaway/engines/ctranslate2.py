@@ -16,7 +16,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cutaway.decoding.generation import Generation, Prompt, Token, Written
 from cutaway.decoding.plan import Asked, Plan
 from cutaway.decoding.stops import Stop, find_stop, n_safe
 from cutaway.decoding.texts import finished, stopped
@@ -25,6 +24,7 @@ from cutaway.engines.ctranslate2_options import NATIVE, arguments, differs
 from cutaway.engines.ctranslate2_spec import library, places
 from cutaway.engines.engine import Decode, Engine, EngineName, Precision
 from cutaway.errors import InputError
+from cutaway.models.generation import Generation, Prompt, Token, Written
 from cutaway.models.network import Network
 from cutaway.models.transformer import Transformer
 from cutaway.models.usage import Usage

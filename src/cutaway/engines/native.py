@@ -6,13 +6,13 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from cutaway.decoding.generation import Generation, Prompt, Token, Written
 from cutaway.decoding.search import stream, write
 from cutaway.devices import DTYPES, memory_explained
 from cutaway.engines.engine import Decode, Engine, EngineName, Precision
 from cutaway.engines.int8 import Quantizer, in_int8
 from cutaway.engines.prepare import on_cpu, twin, with_quick_calls
 from cutaway.engines.steps import with_quick_steps
+from cutaway.models.generation import Generation, Prompt, Token, Written
 from cutaway.models.network import Network
 from cutaway.models.usage import Usage
 

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from cutaway.decoding.generation import Generation, Prompt
 from cutaway.engines.engine import Engine
 from cutaway.engines.int8_layers import Int8Linear
 from cutaway.engines.native import Native
@@ -21,6 +20,7 @@ from cutaway.machine.measurements import Numbers, best_of, measured
 from cutaway.machine.products import SIZE
 from cutaway.models.build import build
 from cutaway.models.config import TransformerConfig
+from cutaway.models.generation import Generation, Prompt
 from cutaway.models.network import Network
 from cutaway.models.presets import preset
 from cutaway.models.usage import Usage

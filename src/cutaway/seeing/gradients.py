@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from cutaway.checks import Count, Size, check
-from cutaway.decoding.generation import Generation
 from cutaway.errors import InputError
 from cutaway.models.config import MaskedLanguageModel
+from cutaway.models.generation import Generation
 from cutaway.models.network import Network
 from cutaway.parts.embedding import Embedding
 from cutaway.parts.tap import Listener

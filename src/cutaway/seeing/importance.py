@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from cutaway.decoding.generation import Generation
 from cutaway.errors import InputError
 from cutaway.models.config import AnswerSpan, Classifier, LanguageModel, MaskedLanguageModel
+from cutaway.models.generation import Generation
 from cutaway.parts.attention import Attention
 from cutaway.parts.tap import Listener, listening
 from cutaway.seeing.changed import probabilities

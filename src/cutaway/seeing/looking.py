@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from cutaway.checks import named
-from cutaway.decoding.generation import Generation, Prompt, without_sampling
 from cutaway.decoding.plan import check_still
 from cutaway.devices import memory_explained
 from cutaway.errors import InputError
 from cutaway.models.config import StackConfig
+from cutaway.models.generation import Generation, Prompt, without_sampling
 from cutaway.parts.tap import Listener
 from cutaway.seeing.steps import Search, search
 from cutaway.seeing.trace import Trace, trace

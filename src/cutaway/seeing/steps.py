@@ -10,7 +10,6 @@ from torch import Tensor
 
 from cutaway.decoding.beam import Beams
 from cutaway.decoding.candidates import Candidates, is_alive
-from cutaway.decoding.generation import Generation, Prompt, Written
 from cutaway.decoding.plan import Asked, Plan
 from cutaway.decoding.processors import processed
 from cutaway.decoding.rows import Rows
@@ -18,6 +17,7 @@ from cutaway.decoding.sample import Sampling
 from cutaway.decoding.top import Told
 from cutaway.engines.native import Native
 from cutaway.errors import InputError
+from cutaway.models.generation import Generation, Prompt, Written
 from cutaway.models.network import Network
 from cutaway.models.usage import Usage
 

@@ -12,10 +12,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from cutaway.checkpoints.weights import outgoing, write_weights
-from cutaway.decoding.generation import Token, Written
 from cutaway.errors import CheckpointError
 from cutaway.files import read_json
 from cutaway.models.config import config_from_json
+from cutaway.models.generation import Token, Written
 from cutaway.seeing.steps import Candidate, Search
 from cutaway.seeing.told import plain
 from cutaway.seeing.trace import Facts, Run, Trace

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from cutaway.decoding.generation import Generation, Prompt, limited
 from cutaway.decoding.sample import warped
 from cutaway.decoding.search import stream
 from cutaway.errors import InputError
+from cutaway.models.generation import Generation, Prompt, limited
 from cutaway.parts.tap import listening
 from cutaway.seeing import html, notes, quiz
 from cutaway.seeing.described import describe, longest

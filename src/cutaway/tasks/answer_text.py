@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from cutaway.decoding.generation import Prompt
+from cutaway.models.generation import Prompt
 from cutaway.tasks.able import cannot
 from cutaway.tasks.each import each
 from cutaway.tasks.options import Options

@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Unpack
 
-from cutaway.decoding.generation import Prompt
 from cutaway.decoding.plan import DEFAULT_TOKENS
 from cutaway.errors import InputError
+from cutaway.models.generation import Prompt
 from cutaway.tasks.able import NEEDS
 from cutaway.tasks.options import Options
 from cutaway.tasks.writer import Writer

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from cutaway.checks import named
-from cutaway.decoding.generation import SAMPLING, Generation, Numbers, changed, without_sampling
 from cutaway.errors import ConfigError
+from cutaway.models.generation import SAMPLING, Generation, Numbers, changed, without_sampling
 from cutaway.text.tokenizer import Tokenizer
 
 

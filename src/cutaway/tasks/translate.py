@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Unpack
 
-from cutaway.decoding.generation import Prompt
 from cutaway.errors import InputError
+from cutaway.models.generation import Prompt
 from cutaway.tasks.able import cannot, check_trained
 from cutaway.tasks.each import each, is_text
 from cutaway.tasks.options import Options

@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from cutaway.decoding.generation import Generation, Prompt, Written, limited
 from cutaway.decoding.plan import DEFAULT_TOKENS, Plan
 from cutaway.engines.engine import Engine
 from cutaway.errors import ConfigError, InputError
 from cutaway.models.config import LanguageModel, StackConfig
+from cutaway.models.generation import Generation, Prompt, Written, limited
 from cutaway.tasks.able import cannot, tokenizer_of
 from cutaway.tasks.each import AtOnce, prepared, windows
 from cutaway.tasks.options import Options, generation

@@ -11,13 +11,13 @@ from cutaway import schema
 from cutaway.data.batches import check_fits
 from cutaway.data.clean import Dropped
 from cutaway.data.encoded import Encode, Encoded
-from cutaway.decoding.generation import Generation
 from cutaway.errors import ConfigError, InputError
 from cutaway.kernels import kernels
 from cutaway.loading import load, locate
 from cutaway.model import Model
 from cutaway.models.build import build
 from cutaway.models.config import Classifier
+from cutaway.models.generation import Generation
 from cutaway.models.network import Network
 from cutaway.models.usage import Usage
 from cutaway.text.files import load_tokenizer
