@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from cutaway.checkpoints.llama2c import tokenizer_beside
 from cutaway.checkpoints.sentence import read_pooling
 from cutaway.cli import info
 from cutaway.errors import CheckpointError
-from cutaway.facts import licence
+from cutaway.facts import facts, licence
 from cutaway.files import open_file, read_json
 from cutaway.model import Model
 from tests.families import shrunk
@@ -67,6 +68,20 @@ def test_modules_lie_in_the_folder(place: str, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"pooling_mode_cls_token": true}')
     with pytest.raises(CheckpointError, match="modules lie in the model's own folder"):
         read_pooling(pooled(folder, place))
+
+
+def test_names_that_no_model_can_have() -> None:
+    with pytest.raises(CheckpointError, match="is no name of a model: File name too long"):
+        cutaway.load("a" * 5000)
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="macOS has no such names")
+def test_a_folder_whose_name_is_not_utf_8(tmp_path: Path) -> None:
+    """The safetensors library opens none."""
+    folder = Model(cutaway.build(shrunk("gpt2"))).save(tmp_path / "\udcff")
+    for read in (facts, cutaway.load):
+        with pytest.raises(CheckpointError, match="is not valid UTF-8"):
+            read(folder)
 
 
 @pytest.mark.parametrize("step", ["²", "9" * 700])
