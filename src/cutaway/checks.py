@@ -87,6 +87,11 @@ def _check_number(where: str, value: Any, rules: list[Rule]) -> None:
             raise ConfigError(f"{where}={value} must be {rule.text}")
 
 
+def whole(text: str) -> int | None:
+    """The number that somebody wrote in decimal digits; None for all else, and for one of 10 digits or more."""
+    return int(text) if text.isdecimal() and len(text) < 10 else None
+
+
 @cache
 def _hints(cls: type) -> dict[str, Any]:
     hints = get_type_hints(cls, include_extras=True)

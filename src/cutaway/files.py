@@ -1,6 +1,7 @@
 """Files that appear whole or not at all, and JSON read with care."""
 
 import ctypes
+import errno
 import json
 import os
 import re
@@ -151,12 +152,27 @@ def sync(path: Path) -> None:
         os.close(handle)
 
 
+def open_file(path: Path) -> BinaryIO:
+    """A regular file, to be read. OSError for all else: a pipe may never give anything, a device may never end. Bound
+    what is read, too: some of the system's files are longer than they say."""
+    handle = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0))
+    try:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise OSError(errno.EINVAL, "it is not a regular file")
+        return os.fdopen(handle, "rb")
+    except BaseException:
+        os.close(handle)
+        raise
+
+
 def read_json(path: Path, limit: int = 10_000_000) -> dict[str, Any]:
     """The object in a JSON file of at most `limit` bytes; anything else is a sentence that names the file."""
     try:
-        if (size := path.stat().st_size) > limit:
-            raise CheckpointError(f"{path} has {size:,} bytes; a file of its kind has at most {limit:,}")
-        data = parse_json(path.read_bytes())
+        with open_file(path) as file:
+            text = file.read(limit + 1)
+        if len(text) > limit:
+            raise CheckpointError(f"{path} is larger than {limit:,} bytes, the most for a file of its kind")
+        data = parse_json(text)
     except OSError as error:
         raise CheckpointError(f"{path} can't be read: {error.strerror}") from None
     except ValueError as error:

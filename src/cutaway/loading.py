@@ -92,10 +92,11 @@ def locate(name: str | Path, *, revision: str | None = None, offline: bool = Fal
     """
     try:
         path = Path(name).expanduser()
-    except (RuntimeError, TypeError) as error:
-        raise CheckpointError(f"{str(name)[:200]!r} is no name of a model: {error}") from None
-    if path.exists():
-        return path
+        if path.exists():
+            return path
+    except (RuntimeError, TypeError, OSError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise CheckpointError(f"{str(name)[:200]!r} is no name of a model: {reason}") from None
     if str(name) in shipped():
         return SHIPPED / str(name)
     return fetch(str(name), revision=revision, offline=offline)

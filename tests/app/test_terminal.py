@@ -19,8 +19,8 @@ from cutaway.model import Model
 from cutaway.models.config import Classifier
 from tests.tasks import small
 
-STEERING = "\x1b]0;owned\x07\x1b[2J\x9b1m\x7f\r"
-SIGNS = ("\x1b]", "\x1b[2J", "\x9b", "\x07", "\x7f", "\r")
+STEERING = "\x1b]0;owned\x07\x1b[2J\x9b1m\x7f\r\u2067"
+SIGNS = ("\x1b]", "\x1b[2J", "\x9b", "\x07", "\x7f", "\r", "\u2067")
 SOURCES = sorted((Path(cutaway.__file__).parent / "cli").glob("*.py"))
 
 
@@ -110,7 +110,7 @@ def test_file_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_error_shows_what_it_quotes() -> None:
     assert str(CheckpointError(f"no {STEERING}!\nError: all is well\u202e")) == (
-        "no \\x1b]0;owned\\x07\\x1b[2J\\x9b1m\\x7f\\r!\\nError: all is well\\u202e"
+        "no \\x1b]0;owned\\x07\\x1b[2J\\x9b1m\\x7f\\r\\u2067!\\nError: all is well\\u202e"
     )
 
 

@@ -1,10 +1,12 @@
 """open_bytes: every compression there and back, and what is missing, cut off or damaged in one sentence."""
 
 import builtins
+import lzma
 import os
 import re
 import sys
 import tracemalloc
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +110,38 @@ def test_an_endless_line_is_not_held(tmp_path: Path, ending: str) -> None:
     tracemalloc.stop()
     assert len(first) == 16_000_001, "one more than a line may have, for text_of to refuse"
     assert peak < 70_000_000
+
+
+def xz_that_asks_for_much(data: bytes) -> bytes:
+    """Its header says that the dictionary has 4 GB."""
+    packed = bytearray(lzma.compress(data, check=lzma.CHECK_NONE))
+    end = 12 + (packed[12] + 1) * 4
+    packed[packed.index(b"\x21\x01", 12) + 2] = 40
+    packed[end - 4 : end] = zlib.crc32(packed[12 : end - 4]).to_bytes(4, "little")
+    return bytes(packed)
+
+
+def test_an_xz_may_not_take_gigabytes(tmp_path: Path) -> None:
+    path = tmp_path / "train.en.xz"
+    path.write_bytes(xz_that_asks_for_much(b"a\nb\n"))
+    with pytest.raises(InputError, match=r"train.en.xz is cut off or damaged \(Memory usage limit exceeded\)"):
+        list(lines(path))
+
+
+def test_what_may_stand_around_streams_of_xz(tmp_path: Path) -> None:
+    path = tmp_path / "train.en.xz"
+    path.write_bytes(lzma.compress(b"a\n") + bytes(100_000) + lzma.compress(b"b\n") + bytes(4))
+    assert list(lines(path)) == [b"a\n", b"b\n"]
+    path.write_bytes(b"")
+    with pytest.raises(InputError, match=r"cut off or damaged \(it is empty\)"):
+        list(lines(path))
+
+
+@pytest.mark.parametrize("ending", [".xz", ".bz2", ".zst"])
+def test_a_decompression_bomb_is_refused(tmp_path: Path, ending: str) -> None:
+    path = write(tmp_path / f"bomb.en{ending}", b"\n" * 80_000_000)
+    with pytest.raises(InputError, match=r"bomb.en.* becomes more than [\d,]+ bytes, as a decompression bomb does"):
+        n_lines(path)
 
 
 def test_inner_names() -> None:

@@ -200,12 +200,32 @@ def test_settings_that_can_not_be_followed_are_told(tmp_path: Path) -> None:
             ({"size": {"longest_edge": 5}}, "a height and a width, or a shortest_edge"),
             ({"do_resize": "yes"}, "true or false"),
             ({"resample": 99}, "one of Pillow's filters"),
+            ({"resample": 2.0}, "one of Pillow's filters"),
+            ({"size": True}, "a height and a width, or a shortest_edge"),
             ({"size": {"height": 9, "width": 9}}, "the model reads"),
             ({"image_mean": [0.5, 0.5], "image_std": [0.5, 0.5]}, "image_mean has 2 numbers, an image 3 channels"),
         ]
     ):
         model = cutaway.load(tiny.vit(tmp_path / str(i), settings))
         with pytest.raises((CheckpointError, InputError), match=message):
+            model.recognize(picture())
+
+
+def test_nothing_is_made_of_a_size_that_the_model_does_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder could ask for 5 GB, and for more than there is."""
+    monkeypatch.setattr(module, "_processed", lambda *_: pytest.fail("pixels were made"))
+    for i, settings in enumerate(
+        [
+            {"do_center_crop": True, "crop_size": {"height": 2**40, "width": 2**40}},
+            {"size": {"height": 9000, "width": 9000}},
+            {"size": {"shortest_edge": 9000}},
+            {"do_resize": False},
+        ]
+    ):
+        model = cutaway.load(tiny.vit(tmp_path / str(i), settings))
+        with pytest.raises(InputError, match=r"gives pixels of shape .*, and the model reads \[3, 12, 12\]"):
             model.recognize(picture())
 
 

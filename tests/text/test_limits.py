@@ -49,6 +49,17 @@ def charsmap(replacement: bytes) -> str:
     return base64.b64encode(len(trie).to_bytes(4, "little") + trie + replacement + b"\0").decode()
 
 
+@pytest.mark.parametrize("blob", [b"\xfc\xff\xff\xff", b"\x08\0\0\0" + b"\xff" * 8, b"\1\0", b""])
+def test_a_charsmap_is_checked_before_the_library_reads_it(
+    blob: bytes, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Of 4 bytes it took 8 GB, or ended the process where there were none; the others panicked on stderr."""
+    charsmap = {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(blob).decode()}
+    with pytest.raises(CheckpointError, match=r"tokenizer.json is no tokenizer .*charsmap"):
+        load(tmp_path, normalizer=sequence("normalizers", charsmap))
+    assert capfd.readouterr().err == ""
+
+
 def written(folder: Path, **parts: Any) -> Path:
     empty = dict.fromkeys(("truncation", "padding", "normalizer", "pre_tokenizer", "post_processor", "decoder"))
     whole = {"version": "1.0", "added_tokens": [], **empty, "model": BPE, **parts}

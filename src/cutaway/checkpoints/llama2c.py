@@ -16,6 +16,7 @@ from torch import Tensor
 from cutaway.checkpoints.fill import fill, outline_safely
 from cutaway.checkpoints.rules import SAME, Operation, halves
 from cutaway.errors import CheckpointError, ConfigError
+from cutaway.files import open_file
 from cutaway.models.config import TransformerConfig
 from cutaway.models.network import Network
 from cutaway.models.presets import llama
@@ -161,7 +162,8 @@ def _vocabulary(file: Path, size: int) -> list[tuple[str, float]] | None:
     It does not say how many there are; None if they are not `size`.
     """
     try:
-        data = file.read_bytes() if file.stat().st_size < 64_000_000 else b""
+        with open_file(file) as stream:
+            data = stream.read(64_000_000)  # a larger one is cut off, and so not whole
         pieces: list[tuple[str, float]] = []
         place = 4
         for _ in range(size):

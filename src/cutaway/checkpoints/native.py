@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from cutaway import schema
@@ -123,8 +123,11 @@ def standing(folder: Path) -> str | None:
     """
     if not (folder / WEIGHTS).is_file():
         return None
-    with safe_open(folder / WEIGHTS, framework="pt") as file:
-        note = (file.metadata() or {}).get(STANDING, "")
+    try:
+        with safe_open(folder / WEIGHTS, framework="pt") as file:
+            note = (file.metadata() or {}).get(STANDING, "")
+    except SafetensorError as error:
+        raise CheckpointError(f"{folder / WEIGHTS} can't be read ({error})") from None
     return note if note and note.isprintable() and len(note) < 200 else None
 
 

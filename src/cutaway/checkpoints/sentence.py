@@ -5,7 +5,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from cutaway.errors import CheckpointError
-from cutaway.files import parse_json, read_json
+from cutaway.files import open_file, parse_json, read_json
 from cutaway.models.config import Pooling, SentenceVector
 
 MODULES = "modules.json"
@@ -23,9 +23,11 @@ def read_pooling(folder: Path) -> SentenceVector | None:
     if not path.is_file():
         return None
     try:
-        if path.stat().st_size > 1_000_000:
+        with open_file(path) as file:
+            text = file.read(1_000_001)
+        if len(text) > 1_000_000:
             raise ValueError("it is larger than 1 MB")
-        modules = parse_json(path.read_bytes())
+        modules = parse_json(text)
         kinds = [(str(module["type"]).rpartition(".")[2], str(module["path"])) for module in modules]
     except (ValueError, TypeError, KeyError, OSError) as error:
         raise CheckpointError(f"{path} is not a list of modules with type and path ({error}); copy it again") from None
@@ -41,7 +43,7 @@ def read_pooling(folder: Path) -> SentenceVector | None:
 
 
 def _pooling(folder: Path, place: str) -> Pooling:
-    if PurePosixPath(place).name != place or "\\" in place:
+    if PurePosixPath(place).name != place or place == ".." or "\\" in place:
         raise CheckpointError(f"{folder / MODULES} names the folder {place!r}; modules lie in the model's own folder")
     path = folder / place / "config.json"
     config = read_json(path)

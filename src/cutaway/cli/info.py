@@ -8,6 +8,7 @@ from rich.table import Table
 
 from cutaway.checkpoints.generation_settings import shortened
 from cutaway.checkpoints.usage import settings_of_usage
+from cutaway.checks import whole
 from cutaway.cli.models import count, family, parts_table, short
 from cutaway.cli.prose import Screen
 from cutaway.cli.terminal import show
@@ -136,7 +137,7 @@ def _settings(found: Facts) -> str:
 
 def _natural(name: str) -> list[tuple[int, str]]:
     """For sorting: block 10 after block 9."""
-    return [(int(step) if step.isdigit() else -1, step) for step in name.split(".")]
+    return [(-1 if (number := whole(step)) is None else number, step) for step in name.split(".")]
 
 
 def _tensor(stored: Stored) -> dict[str, Any]:

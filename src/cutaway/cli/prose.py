@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
+from cutaway.checks import whole
 from cutaway.cli.terminal import visible
 from cutaway.errors import InputError
 
@@ -48,9 +49,10 @@ def chosen_number(text: str | None, last: int, what: str) -> int | None:
     """The number of an example or a question, as it was typed."""
     if text is None:
         return None
-    if not text.isdecimal() or not 1 <= int(text) <= last:
+    number = whole(text)
+    if number is None or not 1 <= number <= last:
         raise InputError(f"there is no {what} {text} in the notes; expected a number from 1 to {last}")
-    return int(text)
+    return number
 
 
 def paragraph(text: str, width: int, *, indent: int = 0, hanging: int = 0) -> str:

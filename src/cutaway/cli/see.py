@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from cutaway.checks import whole
 from cutaway.cli.lines import ready
 from cutaway.cli.options import Where
 from cutaway.cli.terminal import show
@@ -231,8 +232,8 @@ def _place(asked: str, tokens: Sequence[str], what: str) -> int:
     asked = asked.strip()
     if asked in tokens:
         return tokens.index(asked)
-    if asked.isdecimal() and int(asked) < len(tokens):
-        return int(asked)
+    if (number := whole(asked)) is not None and number < len(tokens):
+        return number
     numbered = " ".join(f"{i}:{token}" for i, token in enumerate(tokens))
     raise InputError(f"there is no {what} {asked!r}; choose one of {numbered}")
 

@@ -5,7 +5,7 @@ import re
 import sys
 from typing import Any, TextIO
 
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e]")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 def show(*parts: Any, end: str = "\n", file: TextIO | None = None, flush: bool = False) -> None:

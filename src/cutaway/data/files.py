@@ -5,6 +5,7 @@ import gzip
 import hashlib
 import io
 import lzma
+import os
 import stat
 import zlib
 from collections.abc import Callable, Iterator
@@ -21,9 +22,14 @@ if TYPE_CHECKING:
 
 COMPRESSED = (".gz", ".xz", ".bz2", ".zst")
 _OPENERS: dict[str, Callable[[IO[bytes]], AbstractContextManager[Any]]] = {
-    ".gz": lambda file: gzip.GzipFile(fileobj=file), ".xz": lzma.LZMAFile, ".bz2": bz2.BZ2File,
+    ".gz": lambda file: gzip.GzipFile(fileobj=file), ".bz2": bz2.BZ2File,
 }  # fmt: skip
 _CHUNK = 1 << 16
+_XZ_MEMORY = 1 << 28
+"""What xz may take: a file of 200 bytes can ask for 4 GB. Its level -9 takes 65 MB."""
+_ALLOWED, _GROWTH = 1 << 26, 1000
+"""So many bytes, and so many for each byte on disk, come out of a compressed file at most; a text of one line repeated
+is the 7,000th part of itself in xz, and one of 2 GB has 1,426 bytes in bz2."""
 _ZSTD_CHUNK = 1 << 10
 """Bytes that zstd is fed at once: 4 of them may become 128 KB, so this is at most 32 MB."""
 
@@ -115,20 +121,51 @@ def _pieces(path: Path) -> Iterator[bytes]:
     damage: tuple[type[Exception], ...] = (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError)
     if ending == ".zst":
         damage = (EOFError, _zstandard(path).ZstdError)
+    size = 0
     try:
         with path.open("rb") as file:
-            if ending == ".zst":
-                yield from _unzstd(path, file)
-                return
-            with _OPENERS.get(ending, nullcontext)(file) as stream:
-                while piece := stream.read(_CHUNK):
-                    yield piece
+            most = _ALLOWED + _GROWTH * os.fstat(file.fileno()).st_size
+            for piece in _decompressed(path, file):
+                size += len(piece)
+                if size > most and ending in COMPRESSED:
+                    raise InputError(f"{path} becomes more than {most:,} bytes, as a decompression bomb does")
+                yield piece
     except damage as error:
         raise InputError(f"{path} is cut off or damaged ({error}); copy or download it again") from None
     except OSError as error:
         if error.strerror is None:  # bz2 has no error of its own
             raise InputError(f"{path} is cut off or damaged ({error}); copy or download it again") from None
         raise InputError(f"{path} can't be read: {error.strerror}") from None
+
+
+def _decompressed(path: Path, file: IO[bytes]) -> Iterator[bytes]:
+    ending = path.suffix.lower()
+    if ending == ".zst":
+        yield from _unzstd(path, file)
+    elif ending == ".xz":
+        yield from _unxz(file)
+    else:
+        with _OPENERS.get(ending, nullcontext)(file) as stream:
+            while piece := stream.read(_CHUNK):
+                yield piece
+
+
+def _unxz(file: IO[bytes]) -> Iterator[bytes]:
+    """Stream after stream, with zeros between them at most; lzma.LZMAFile takes as much memory as a file asks for."""
+    data = file.read(_CHUNK)
+    if not data:
+        raise EOFError("it is empty")
+    while data:
+        stream = lzma.LZMADecompressor(memlimit=_XZ_MEMORY)
+        while not stream.eof:
+            if piece := stream.decompress(data, _CHUNK):
+                yield piece
+            data = b""
+            if stream.needs_input and not stream.eof and not (data := file.read(_CHUNK)):
+                raise EOFError("it ends inside a stream")
+        data = stream.unused_data.lstrip(b"\0")
+        while not data and (more := file.read(_CHUNK)):
+            data = more.lstrip(b"\0")
 
 
 def _unzstd(path: Path, file: IO[bytes]) -> Iterator[bytes]:

@@ -4,6 +4,7 @@ import csv
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from cutaway.checks import whole
 from cutaway.data.files import inner_name, lines
 from cutaway.data.rows import Bad, Row, judged, n_columns, record_row, row_of, two_columns
 from cutaway.errors import InputError, unknown
@@ -133,7 +134,7 @@ def _cells(
             continue
         if not width:
             width = len(cells)
-            named = columns is not None and not all(name.isdecimal() for name in columns)
+            named = columns is not None and any(whole(name) is None for name in columns)
             chosen = _numbers(path, number, cells, marks, columns, named)
             if named:
                 continue

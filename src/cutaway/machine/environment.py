@@ -3,6 +3,7 @@
 import os
 from dataclasses import dataclass
 
+from cutaway.checks import whole
 from cutaway.errors import ConfigError
 
 
@@ -41,7 +42,7 @@ def forced(variable: Variable) -> str | None:
         return None
     if variable is KERNELS and value == "0":
         return "off"
-    if not variable.values and not (value.isdecimal() and 1 <= int(value) <= 4096):
+    if not variable.values and not 1 <= (whole(value) or 0) <= 4096:
         raise ConfigError(f"{variable.name}={value[:60]!r} is no number of cores; give 1 to 4096, or unset it")
     if variable.values and value not in variable.values:
         known = ", ".join(variable.values)

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import torch
 from torch import Tensor
@@ -49,19 +49,22 @@ def processing_of(model: "Model", patches: PatchConfig) -> Processing:
             raise keys.wrong(name, value, "true or false")
         return value
 
+    def is_size(value: int) -> bool:
+        return not isinstance(value, bool) and value > 0
+
     def two(name: str, default: Any) -> tuple[int, int] | int:
         value = keys.get(name, default)
         match value:
-            case int() if value > 0:
+            case int() if is_size(value):
                 return value, value
-            case {"height": int(height), "width": int(width)} if height > 0 and width > 0:
+            case {"height": int(height), "width": int(width)} if is_size(height) and is_size(width):
                 return height, width
-            case {"shortest_edge": int(edge)} if edge > 0 and len(value) == 1:
+            case {"shortest_edge": int(edge)} if is_size(edge) and len(value) == 1:
                 return edge
         raise keys.wrong(name, value, "a height and a width, or a shortest_edge")
 
     resample = keys.get("resample", 2)
-    if resample not in range(6):
+    if type(resample) is not int or resample not in range(6):
         raise keys.wrong("resample", resample, "one of Pillow's filters, 0 to 5")
     crop = two("crop_size", size) if flag("do_center_crop", False) else None
     if isinstance(crop, int):
@@ -79,17 +82,27 @@ def processing_of(model: "Model", patches: PatchConfig) -> Processing:
 def pixels_of(image: object, processing: Processing, patches: PatchConfig) -> Tensor:
     """[C, I, J], ready for the network. A float tensor is taken as it is: it was made ready before."""
     wanted = (patches.channels, patches.image_size, patches.image_size)
-    if isinstance(image, Tensor) and image.is_floating_point():
+    if _is_ready(image):
         pixels = image
     else:
         picture = _decoded(image, patches.channels)
+        size = processing.crop or _resized(picture, processing)
+        _check_shape((patches.channels, *size), wanted, image)  # before anything of that size is made
         pixels = _processed(picture, processing)
-    if tuple(pixels.shape) != wanted:
-        raise InputError(
-            f"{_called(image)} gives pixels of shape {list(pixels.shape)}, and the model reads {list(wanted)}"
-            + ("; give bytes (uint8) to have them resized" if pixels is image else "")
-        )
+    _check_shape(tuple(pixels.shape), wanted, image)
     return pixels
+
+
+def _check_shape(shape: tuple[int, ...], wanted: tuple[int, ...], image: object) -> None:
+    if shape != wanted:
+        raise InputError(
+            f"{_called(image)} gives pixels of shape {list(shape)}, and the model reads {list(wanted)}"
+            + ("; give bytes (uint8) to have them resized" if _is_ready(image) else "")
+        )
+
+
+def _is_ready(image: object) -> TypeGuard[Tensor]:
+    return isinstance(image, Tensor) and image.is_floating_point()
 
 
 def import_pillow() -> None:
@@ -168,14 +181,18 @@ def to_picture(pixels: Tensor) -> "PIL.Image.Image":
     return PIL.Image.frombytes(mode, (pixels.shape[2], pixels.shape[1]), data)
 
 
-def _processed(picture: "PIL.Image.Image", processing: Processing) -> Tensor:
+def _resized(picture: "PIL.Image.Image", processing: Processing) -> tuple[int, int]:
+    """Height and width before anything is cut off."""
     height, width = picture.height, picture.width
     if isinstance(processing.resize, int):
         short, long = sorted((height, width))
         longer = int(processing.resize * long / short)
-        height, width = (longer, processing.resize) if height > width else (processing.resize, longer)
-    elif processing.resize is not None:
-        height, width = processing.resize
+        return (longer, processing.resize) if height > width else (processing.resize, longer)
+    return processing.resize or (height, width)
+
+
+def _processed(picture: "PIL.Image.Image", processing: Processing) -> Tensor:
+    height, width = _resized(picture, processing)
     if (width, height) != picture.size:
         import PIL.Image
 

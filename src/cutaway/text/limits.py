@@ -28,18 +28,24 @@ class LimitError(Exception):
 _PARTS = ("normalizer", "pre_tokenizer", "post_processor", "decoder")
 _ONE_REPETITION = re.compile(r"[^()*+?{|]*([*+]|\{\d+,?\d*\})?")
 # what JSON can spell in other ways is read as JSON
-_NORMALIZED_TOKENS = re.compile(rb'"normalized"\s*:\s*true|\\u00[2-7]')
+_JUDGED = re.compile(rb'"normalized"\s*:\s*true|precompiled_charsmap|\\u00[2-7]')
 
 
 def check_file(data: bytes) -> None:
-    """Before the library reads a tokenizer.json, which normalizes its added tokens then. LimitError: too much."""
+    """Before the library reads a tokenizer.json: it normalizes its added tokens then, and believes the size that a
+    charsmap gives, up to 8 GB; where that is more than there is, the process ends. LimitError: too much."""
     check_values(data)
-    if not _NORMALIZED_TOKENS.search(data):
+    if not _JUDGED.search(data):
         return
     content = parse_json(data)
-    if not isinstance(content, dict) or not isinstance(content.get("added_tokens"), list):
+    if not isinstance(content, dict):
         return
     steps = list(_steps(content.get("normalizer")))
+    for step in steps:
+        if "precompiled_charsmap" in step:
+            Charsmap(base64.b64decode(str(step["precompiled_charsmap"]), validate=True))
+    if not isinstance(content.get("added_tokens"), list):
+        return
     tokens = [token for token in content["added_tokens"] if isinstance(token, dict) and token.get("normalized")]
     size = sum(len(str(token.get("content"))) for token in tokens)
     if size * _growth("normalizer", steps) > 10**8:

@@ -221,7 +221,7 @@ class Charsmap:
         self._replacements = blob[4 + size :]
         count = len(self._units)
         for place, unit in enumerate(self._units):
-            if not unit >> 31 and (place ^ _offset(unit)) | 255 >= count:
+            if (place == 0 or not unit >> 31) and (place ^ _offset(unit)) | 255 >= count:
                 raise _BrokenError(f"unit {place} of its charsmap leads outside")
         self._known: dict[str, tuple[int, str] | None] = {}
 
