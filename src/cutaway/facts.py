@@ -12,7 +12,7 @@ from cutaway.checkpoints.fill import outline_safely
 from cutaway.checkpoints.usage import Files, idle_settings, unknown_settings, unused_settings
 from cutaway.checkpoints.weights import open_weights
 from cutaway.errors import CheckpointError, ConfigError
-from cutaway.files import read_json
+from cutaway.files import opened, read_json
 from cutaway.loading import check_tokenizer
 from cutaway.models.config import Config, TransformerConfig
 from cutaway.models.summary import sizes
@@ -219,8 +219,8 @@ def _front_matter(lines: list[str]) -> str | None:
 def _lines(path: Path) -> list[str]:
     """Of the beginning of a text that anybody may have written."""
     try:
-        with path.open(encoding="utf-8", errors="replace") as stream:
-            text = stream.read(65536)
+        with opened(path) as stream:
+            text = stream.read(65536).decode("utf-8", errors="replace")
     except OSError:
         return []
     return ["".join(c for c in line.rstrip() if c.isprintable()) for line in text.removeprefix("\ufeff").splitlines()]

@@ -1,6 +1,7 @@
 """Files that appear whole or not at all, and JSON read with care."""
 
 import ctypes
+import errno
 import json
 import os
 import re
@@ -151,12 +152,27 @@ def sync(path: Path) -> None:
         os.close(handle)
 
 
+def opened(path: Path) -> BinaryIO:
+    """A regular file, to read. OSError for a pipe, which might never end or never begin, and for a device."""
+    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+    return open(handle, "rb")
+
+
+def read_whole(path: Path, limit: int) -> bytes:
+    """All of a regular file of at most `limit` bytes; OSError for anything else."""
+    with opened(path) as file:
+        if (size := os.fstat(file.fileno()).st_size) > limit:
+            raise OSError(errno.EFBIG, f"it has {size:,} bytes; a file of its kind has at most {limit:,}", str(path))
+        return file.read(limit)
+
+
 def read_json(path: Path, limit: int = 10_000_000) -> dict[str, Any]:
     """The object in a JSON file of at most `limit` bytes; anything else is a sentence that names the file."""
     try:
-        if (size := path.stat().st_size) > limit:
-            raise CheckpointError(f"{path} has {size:,} bytes; a file of its kind has at most {limit:,}")
-        data = parse_json(path.read_bytes())
+        data = parse_json(read_whole(path, limit))
     except OSError as error:
         raise CheckpointError(f"{path} can't be read: {error.strerror}") from None
     except ValueError as error:

@@ -74,17 +74,17 @@ class Optimizer:
         }
 
     def remember(self, tensors: Mapping[str, Tensor]) -> None:
-        """What `tensors` gave before; torch's kernel does not look at shapes, and would write past what is too small."""
-        weights = {name: weight for weight, name in self.names.items()}
+        """What `tensors` gave before. torch's kernel does not look at shapes: it would write past what is too small."""
+        of_name = {name: weight for weight, name in self.names.items()}
         owner = {weight: part for part, _ in self._parts for group in part.param_groups for weight in group["params"]}
         found: dict[str, dict[str, Tensor]] = {}
         for name, value in tensors.items():
-            weight, _, key = name.rpartition("/")
-            if weight not in weights:
+            of, _, key = name.rpartition("/")
+            if of not in of_name:
                 raise CheckpointError(f"the optimiser's state has {name}, which is no weight of this model")
-            found.setdefault(weight, {})[key] = value
+            found.setdefault(of, {})[key] = value
         for name, memory in found.items():
-            weight = weights[name]
+            weight = of_name[name]
             _check_memory(name, memory, weight, _MOMENTUM if isinstance(owner[weight], Muon) else _ADAM)
             owner[weight].state[weight] = {
                 key: (value if key == _STEP else part_like(value, weight)).to(weight.device)
