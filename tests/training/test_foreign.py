@@ -273,3 +273,10 @@ def test_a_comparison_does_not_believe_how_long_an_epoch_took(run: Path, facts: 
     assert _trained(str(run)) == {"seconds_an_epoch": 2.0}
     changed(run, lambda found: found.update(facts))
     assert _trained(str(run)) == {}
+
+
+def test_a_run_that_joins_as_many_neighbours_as_there_is_memory_for(run: Path) -> None:
+    text = (run / "run.toml").read_text()
+    (run / "run.toml").write_text(text.replace("joined = 1", "joined = 2147483647"))
+    with pytest.raises(ConfigError, match="data.joined=2147483647 must be from 1 to 100"):
+        resume(run)
