@@ -77,7 +77,8 @@ def test_a_folder_that_others_may_exchange_is_not_used(cache: Path) -> None:
     assert Entry("int8", "a").find() is not None
 
 
-def test_an_entry_whose_manifest_is_a_pipe_is_made_again(cache: Path) -> None:
+@pytest.mark.usefixtures("cache")
+def test_an_entry_whose_manifest_is_a_pipe_is_made_again() -> None:
     entry = Entry("int8", "a")
     manifest = entry.keep(write) / "manifest.json"
     manifest.unlink()
