@@ -21,7 +21,7 @@ from typing import Any
 
 from platformdirs import user_cache_dir
 
-from cutaway.files import parse_json
+from cutaway.files import open_file, parse_json, read_whole
 
 _MANIFEST = "manifest.json"
 _LARGEST_MANIFEST = 100_000
@@ -43,6 +43,11 @@ def cache_folder(name: str, base: str | None = None) -> Path:
     for facts in (folder.lstat(), folder.stat()):  # a link and where it leads
         if reason := why_not_ours(facts):
             raise PermissionError(errno.EPERM, reason, str(folder))
+    mode = folder.parent.stat().st_mode
+    if (
+        os.name == "posix" and mode & stat.S_IWOTH and not mode & stat.S_ISVTX
+    ):  # whoever may rename ours, between two looks
+        raise PermissionError(errno.EPERM, "any user may put another folder in its place", str(folder))
     return folder
 
 
@@ -115,8 +120,7 @@ class Entry:
 
     def _is_whole(self, folder: Path) -> bool:
         try:
-            with (folder / _MANIFEST).open("rb") as file:
-                sealed: Any = parse_json(file.read(_LARGEST_MANIFEST))
+            sealed: Any = parse_json(read_whole(folder / _MANIFEST, _LARGEST_MANIFEST))
             if sealed["entry"] != self.name:
                 return False
             files = {path.name: path for path in folder.iterdir() if path.name != _MANIFEST}
@@ -154,7 +158,7 @@ def _n_bytes(path: Path) -> int:
 def _checksum(path: Path) -> int:
     """For damage, not for malice, which has no way in: several times as fast as a digest."""
     checksum = 0
-    with path.open("rb") as file:
+    with open_file(path) as file:
         while block := file.read(_BLOCK):
             checksum = zlib.crc32(block, checksum)
     return checksum

@@ -165,14 +165,19 @@ def open_file(path: Path) -> BinaryIO:
         raise
 
 
+def read_whole(path: Path, limit: int) -> bytes:
+    """All of a regular file of at most `limit` bytes; OSError for anything else."""
+    with open_file(path) as file:
+        data = file.read(limit + 1)
+    if len(data) > limit:
+        raise OSError(errno.EFBIG, f"it is larger than {limit:,} bytes, the most for a file of its kind", str(path))
+    return data
+
+
 def read_json(path: Path, limit: int = 10_000_000) -> dict[str, Any]:
     """The object in a JSON file of at most `limit` bytes; anything else is a sentence that names the file."""
     try:
-        with open_file(path) as file:
-            text = file.read(limit + 1)
-        if len(text) > limit:
-            raise CheckpointError(f"{path} is larger than {limit:,} bytes, the most for a file of its kind")
-        data = parse_json(text)
+        data = parse_json(read_whole(path, limit))
     except OSError as error:
         raise CheckpointError(f"{path} can't be read: {error.strerror}") from None
     except ValueError as error:

@@ -66,3 +66,23 @@ def test_of_one_subject_only_the_newest_is_kept(cache: Path) -> None:
     for subject, made_of in (("x", "1"), ("y", "1"), ("x", "2")):
         Entry("int8", made_of, subject).keep(write)
     assert sorted(path.name for path in (cache / "int8").iterdir()) == ["x-2", "y-1"]
+
+
+def test_a_folder_that_others_may_exchange_is_not_used(cache: Path) -> None:
+    Entry("int8", "a").keep(write)
+    cache.chmod(0o777)
+    with pytest.raises(PermissionError, match="any user may put another folder in its place"):
+        cache_folder("int8")
+    cache.chmod(0o1777)  # as /tmp
+    assert Entry("int8", "a").find() is not None
+
+
+@pytest.mark.usefixtures("cache")
+def test_an_entry_whose_manifest_is_a_pipe_is_made_again() -> None:
+    entry = Entry("int8", "a")
+    manifest = entry.keep(write) / "manifest.json"
+    manifest.unlink()
+    os.mkfifo(manifest)
+    assert entry.find() is None
+    entry.keep(write)
+    assert entry.find() is not None

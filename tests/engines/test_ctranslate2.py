@@ -404,6 +404,7 @@ def test_what_it_refuses(loaded: Any) -> None:
         (translator, {"sample": True, "seed": 1}),
         (translator, {"cached": False}),
         (translator, {"repetition_penalty": 1.2, "beams": 2}),
+        (translator, {"repetition_penalty": 1e-300}),
         (generator, {"repetition_penalty": 1.2}),
         (generator, {"no_repeat_ngram": 2}),
     ]

@@ -1,6 +1,7 @@
 """What came in goes out: tensors that cutaway has no use for, and weights of several dtypes, bit for bit."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -177,3 +178,33 @@ def test_a_moved_or_overwritten_source_changes_nothing(pretraining: Path, tmp_pa
     (tmp_path / "b.safetensors").replace(tmp_path / "a" / "model.safetensors")
     model.save(tmp_path / "back", format="huggingface")
     assert bits(tmp_path / "back") == bits(pretraining)
+
+
+@pytest.mark.parametrize("format_", ["cutaway", "huggingface"])
+def test_numbers_that_are_none_keep_their_dtype_too(saved: Saved, tmp_path: Path, format_: Any) -> None:
+    """NaN is not equal to itself, but it is the same NaN."""
+    folder = Path(shutil.copytree(saved("BERT: body"), tmp_path / "came"))
+    tensors = mixed(load_file(folder / "model.safetensors"))
+    name = next(name for name, tensor in tensors.items() if tensor.dtype != torch.float32)
+    tensors[name].view(-1)[:4] = torch.tensor([float("nan"), float("inf"), -0.0, 6e-8])
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    cutaway.load(folder).save(tmp_path / "kept", format=format_)
+    cutaway.load(tmp_path / "kept").save(tmp_path / "back", format="huggingface")
+    assert bits(tmp_path / "back") == bits(folder)
+
+
+@pytest.mark.parametrize("name", ["../../x", "bert.embeddings.word_embeddings.weight", ""])
+def test_foreign_tensors_that_no_such_model_has_are_not_written(
+    pretraining: Path, tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was written could not be loaded again."""
+    cutaway.load(pretraining).save(tmp_path / "ours")
+    weights = tmp_path / "ours" / "model.safetensors"
+    save_file(load_file(weights) | {f"huggingface.{name}": torch.ones(3)}, weights)
+    out = tmp_path / "theirs"
+    monkeypatch.setattr("sys.argv", ["cutaway", "convert", str(tmp_path / "ours"), str(out), "--to", "huggingface"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert "which no BERT model of Hugging Face has" in capsys.readouterr().err.replace("\n", " ")
+    assert not out.exists()

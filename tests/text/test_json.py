@@ -1,12 +1,14 @@
 """JSON from strangers: read in time and memory that grow with its size, or refused in one sentence."""
 
 import json
+import os
 import time
 from pathlib import Path
 
 import pytest
 
 from cutaway.errors import CheckpointError
+from cutaway.facts import licence
 from cutaway.files import parse_json, read_json
 
 
@@ -43,3 +45,17 @@ def test_small_files_of_many_values_are_refused_before_they_are_read(tmp_path: P
         CheckpointError, match=r"can't be read as JSON \(up to 6,000,002 values, of 4,000,000 at most\)"
     ):
         read_json(path)
+
+
+def test_a_pipe_does_not_hold_its_reader_for_ever(tmp_path: Path) -> None:
+    for name in ("config.json", "README.md"):
+        os.mkfifo(tmp_path / name)
+    with pytest.raises(CheckpointError, match=r"config.json can't be read: it is not a regular file"):
+        read_json(tmp_path / "config.json")
+    assert licence(tmp_path) is None
+
+
+def test_a_device_does_not_fill_the_memory(tmp_path: Path) -> None:
+    (tmp_path / "config.json").symlink_to("/dev/zero")
+    with pytest.raises(CheckpointError, match=r"config.json can't be read: it is not a regular file"):
+        read_json(tmp_path / "config.json")

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from cutaway.cli.evaluate import _trained
 from cutaway.errors import CheckpointError, ConfigError
 from cutaway.training import state
 from cutaway.training.folder import RunFolder
@@ -183,7 +185,7 @@ def test_a_state_without_its_step_is_a_damaged_one(run: Path) -> None:
         ("weights", None, "is not one of the model that"),
         ("optimizer", None, "is not one of the model that"),
         ("optimizer", {"x/exp_avg": torch.ones(1)}, "which is no weight of this model"),
-        ("optimizer", {"shape": torch.ones(3)}, "in another shape than the weight's"),
+        ("optimizer", {"shape": torch.ones(3)}, "expected torch.float32 of shape"),
     ],
 )
 def test_tensors_of_another_model(run: Path, file: str, tensors: dict[str, torch.Tensor] | None, said: str) -> None:
@@ -224,3 +226,57 @@ def test_what_else_lies_in_a_run_is_left_there(run: Path) -> None:
     os.truncate(run / "training" / "latest", 2**40)
     assert resume(run).reason == "done"
     assert (run / "training" / "snapshots" / "somebody").is_dir()
+
+
+def test_a_state_that_is_larger_than_its_model_is_not_read(run: Path) -> None:
+    """A tensor that nobody asked for would fill the memory before it is found out; on disk it may be a hole."""
+    path = toy.newest(run) / "weights.safetensors"
+    save_file({**load_file(path), "more": torch.zeros(60_000_000, dtype=torch.uint8)}, path)
+    sealed(path.parent)
+    with pytest.raises(CheckpointError, match="no state in .* is whole"):
+        resume(run)
+
+
+@pytest.mark.parametrize("name", ["run.toml", "metrics.jsonl", "training/tuned"])
+def test_files_too_large_for_their_kind_are_not_read(run: Path, name: str) -> None:
+    with (run / name).open("ab") as file:
+        file.truncate(2**40)
+    if name == "training/tuned":
+        assert RunFolder(run).tuned_at() is None
+    else:
+        with pytest.raises((CheckpointError, ConfigError), match=f"{name} can't be read: it has 1,099,511,627,776 by"):
+            resume(run)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a" + ".a" * 200_000 + " = 1", "nested too deeply"),
+        ("[" + "'='." * 200_000 + "a]", "nested too deeply"),
+        ("[x" + ' . "\\"."' * 100_000 + "]", "nested too deeply"),
+        ("seed = " + "9" * 5_000, "is not TOML"),
+    ],
+)
+def test_a_run_toml_that_takes_long_to_read(run: Path, text: str, said: str) -> None:
+    (run / "run.toml").write_text(text)
+    began = time.monotonic()
+    with pytest.raises(ConfigError, match=said):
+        resume(run)
+    assert time.monotonic() - began < 5, "tomllib takes minutes"
+
+
+@pytest.mark.parametrize(
+    "facts", [{"seconds": "x"}, {"epochs": "x"}, {"epochs": [1]}, {"epochs": -1}, {"seconds": 1e400}]
+)
+def test_a_comparison_does_not_believe_how_long_an_epoch_took(run: Path, facts: dict[str, Any]) -> None:
+    changed(run, lambda found: found.update(epochs=1.0, seconds=2.0))
+    assert _trained(str(run)) == {"seconds_an_epoch": 2.0}
+    changed(run, lambda found: found.update(facts))
+    assert _trained(str(run)) == {}
+
+
+def test_a_run_that_joins_as_many_neighbours_as_there_is_memory_for(run: Path) -> None:
+    text = (run / "run.toml").read_text()
+    (run / "run.toml").write_text(text.replace("joined = 1", "joined = 2147483647"))
+    with pytest.raises(ConfigError, match="data.joined=2147483647 must be from 1 to 100"):
+        resume(run)

@@ -108,6 +108,31 @@ def test_all_matrices_of_a_transformer_block_are_found() -> None:
     assert len(matrices_of(model)) == n_encoder + n_decoder
 
 
+MEMORIES: dict[str, tuple[Kind, str, torch.Tensor | None]] = {
+    "a number in the place of a tensor": ("adamw", "exp_avg", torch.tensor(1.0)),
+    "whole numbers": ("adamw", "exp_avg", torch.zeros(6, 10, dtype=torch.int64)),
+    "another shape": ("adamw", "exp_avg_sq", torch.zeros(10, 6)),
+    "a step of whole numbers": ("adamw", "step", torch.tensor(3)),
+    "a step for each number": ("adamw", "step", torch.zeros(6, 10)),
+    "nothing": ("adamw", "step", None),
+    "a number for Muon": ("muon", "momentum", torch.tensor(1.0)),
+}
+
+
+@pytest.mark.parametrize("what", MEMORIES)
+def test_memory_that_torch_would_read_or_write_past_is_refused(what: str) -> None:
+    kind, key, value = MEMORIES[what]
+    model = network()
+    optimizer = Optimizer(model, kind, rate=0.01)
+    grow(model, 0)
+    optimizer.step(1.0)
+    memory = optimizer.tensors()
+    name = f"encoder.blocks.0.feedforward.down.weight/{key}"
+    assert memory.pop(name).shape in ((6, 10), ())
+    with pytest.raises(CheckpointError, match="the optimiser's state has .*feedforward.down.weight.*expected"):
+        optimizer.remember(memory if value is None else memory | {name: value})
+
+
 def test_memory_of_another_model() -> None:
     with pytest.raises(CheckpointError, match="the optimiser's state has blocks.9.weight/exp_avg, which is no weight"):
         Optimizer(network(), rate=0.01).remember({"blocks.9.weight/exp_avg": torch.zeros(2, 2)})

@@ -318,6 +318,11 @@ def write(
             dtype = narrowed(ours, None if dtypes is None else dtypes.get(pair.ours[0]))
             outgoing[name] = Outgoing(dtype, tuple(shape), partial(_saved, pair.operation, ours, dtype))
         for theirs, tensor in {} if origin is None else origin.spare.items():
+            if not names.is_spare(theirs):
+                raise CheckpointError(
+                    f"this model came with {theirs[:80]}, which no {family.name} model of Hugging Face has; it can't "
+                    f"be written for transformers"
+                )
             outgoing.setdefault(theirs if names.has_in_head(theirs) else prefix + theirs, as_it_is(tensor))
         write_weights(folder / WEIGHTS, outgoing)
     if not dtypes or keys.get("dtype") is None:  # of several dtypes, the config names what its maker chose

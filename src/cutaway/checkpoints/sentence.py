@@ -5,7 +5,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from cutaway.errors import CheckpointError
-from cutaway.files import open_file, parse_json, read_json
+from cutaway.files import parse_json, read_json, read_whole
 from cutaway.models.config import Pooling, SentenceVector
 
 MODULES = "modules.json"
@@ -23,11 +23,7 @@ def read_pooling(folder: Path) -> SentenceVector | None:
     if not path.is_file():
         return None
     try:
-        with open_file(path) as file:
-            text = file.read(1_000_001)
-        if len(text) > 1_000_000:
-            raise ValueError("it is larger than 1 MB")
-        modules = parse_json(text)
+        modules = parse_json(read_whole(path, 1_000_000))
         kinds = [(str(module["type"]).rpartition(".")[2], str(module["path"])) for module in modules]
     except (ValueError, TypeError, KeyError, OSError) as error:
         raise CheckpointError(f"{path} is not a list of modules with type and path ({error}); copy it again") from None

@@ -208,9 +208,14 @@ def narrowed(tensors: Iterable[Tensor], dtype: torch.dtype | None) -> torch.dtyp
     """`dtype`, if it holds every number of these tensors; else their own: nothing that was learnt since is rounded."""
     tensors = list(tensors)
     own = tensors[0].dtype
-    if dtype in (None, own) or not all(torch.equal(tensor.to(dtype).to(own), tensor) for tensor in tensors):
+    if dtype in (None, own) or not all(_same(tensor.to(dtype).to(own), tensor) for tensor in tensors):
         return own
     return dtype
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    """Number for number; NaN, which equals nothing, stands where NaN does."""
+    return torch.equal(one, other) or bool(((one == other) | (one.isnan() & other.isnan())).all())
 
 
 def write_weights(file: Path, tensors: Mapping[str, Outgoing], metadata: Mapping[str, str] | None = None) -> None:

@@ -20,7 +20,7 @@ from cutaway.loading import locate
 from cutaway.model import Model
 from cutaway.training import state
 from cutaway.training.evaluate import Evaluation, draw_by_length, evaluate, new_figure
-from cutaway.training.folder import RunFolder
+from cutaway.training.folder import RunFolder, is_numbers
 
 
 def run(
@@ -173,8 +173,10 @@ def _facts(found: Evaluation) -> dict[str, Any]:
 def _trained(name: str) -> dict[str, float]:
     """How long an epoch of its training took, if the folder is that of a run."""
     _, facts = state.facts(RunFolder(Path(name)).training) or ("", {})
-    epochs = facts.get("epochs")
-    return {"seconds_an_epoch": facts["seconds"] / epochs} if epochs else {}
+    seconds, epochs = facts.get("seconds", 0), facts.get("epochs", 0)
+    if not is_numbers([seconds, epochs]) or not epochs > 0:  # what a stranger's state says may be anything
+        return {}
+    return {"seconds_an_epoch": seconds / epochs}
 
 
 def _check_place(path: Path) -> None:

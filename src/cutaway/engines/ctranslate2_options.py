@@ -44,6 +44,7 @@ def refused(plan: Plan) -> str | None:
         "min_length, which counts the prompt": plan.counts_prompt and prompted,
         "cached=False": not generation.cached,
         "repetition_penalty with beams": generation.repetition_penalty != 1.0 and beams > 1,  # on logits, not scores
+        "repetition_penalty below 1e-30": generation.repetition_penalty < 1e-30,  # 0 in its float32
         "repetition_penalty after a prompt": generation.repetition_penalty != 1.0 and prompted,
         "no_repeat_ngram after a prompt": generation.no_repeat_ngram > 0 and prompted,
         "stop strings with beams": bool(generation.stop) and beams > 1,

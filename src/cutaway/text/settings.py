@@ -12,7 +12,7 @@ import tokenizers
 from tokenizers import AddedToken
 
 from cutaway.errors import CheckpointError
-from cutaway.files import open_file, parse_json
+from cutaway.files import parse_json, read_whole
 from cutaway.text.tokenizer import ROLES
 
 LIMIT = 64 * 2**20
@@ -69,8 +69,7 @@ def read_bytes(folder: Path, name: str) -> bytes | None:
             return None
         if (size := path.stat().st_size) > LIMIT:
             raise CheckpointError(f"{path} has {size} bytes; no tokenizer needs more than {LIMIT}")
-        with open_file(path) as file:
-            return file.read(LIMIT)
+        return read_whole(path, LIMIT)
     except OSError as error:
         raise CheckpointError(f"can't read {path}: {error.strerror or error}") from None
 

@@ -13,6 +13,7 @@ from cutaway.parts.block import NormPlace
 from cutaway.training import optimizer, schedule
 
 Share = Annotated[float, Rule("at least 0 and at most 1", lambda number: 0 <= number <= 1)]
+Neighbours = Annotated[int, Rule("from 1 to 100", lambda number: 1 <= number <= 100)]
 NotNegative = Annotated[float, Rule("at least 0", lambda number: number >= 0)]
 TokenizerKind = Literal["bpe", "wordpiece", "unigram", "byte", "character"]
 Metric = Literal["bleu", "chrf", "accuracy", "perplexity", "loss"]
@@ -52,7 +53,7 @@ class Data(Section):
     valid_pairs: tuple[str, ...] = key((), "Instead of these two, as above.")
     text: tuple[str, ...] = key((), "For the task complete: files of running text, instead of pairs.")
     valid_text: tuple[str, ...] = key((), "Text to judge by; without any, the last tenth is kept for that.")
-    joined: Size = key(1, "Learn from neighbouring pairs together, too: each two, each three, … up to so many.")
+    joined: Neighbours = key(1, "Learn from neighbouring pairs together, too: each two, each three, … up to so many.")
     held_out: Size = key(1000, "How many pairs to hold out if none are given; at most a tenth.")
     max_tokens: Size = key(256, "A pair with more tokens than this on one side is left out; a text to classify is cut.")
     max_ratio: NotNegative = key(

@@ -25,7 +25,7 @@ from torch import Tensor
 from cutaway.checkpoints import native
 from cutaway.checkpoints.weights import WEIGHTS, outgoing, write_weights
 from cutaway.errors import CheckpointError
-from cutaway.files import OURS, no_link, parse_json, rights, sync
+from cutaway.files import OURS, no_link, parse_json, read_whole, rights, sync
 from cutaway.model import Model
 from cutaway.models.network import Network
 from cutaway.models.usage import Usage
@@ -42,6 +42,7 @@ CLAIM = ".claim"
 CARD, CURVES = "README.md", "curves.png"
 _WRITTEN = (*OURS, "run.toml", "metrics.jsonl", CARD, CURVES, state.FOLDER, ".*.aside")
 """What a run writes into its folder, as patterns."""
+_LARGEST_METRICS = 64_000_000  # bytes: the lines of four million steps
 
 
 class RunFolder:
@@ -202,7 +203,7 @@ class RunFolder:
     def tuned_at(self) -> int | None:
         """The step whose model was tuned, if one was."""
         with suppress(OSError, ValueError):
-            return int(self._tuned.read_text(encoding="utf-8"))
+            return int(read_whole(self._tuned, 100))
         return None
 
     def note_tuned(self, step: int) -> None:
@@ -221,14 +222,22 @@ class RunFolder:
 
     def logged(self) -> list[dict[str, Any]]:
         """What metrics.jsonl says."""
+        return [json.loads(line) for line in self._metrics_text().splitlines()]
+
+    def _metrics_text(self) -> str:
         if not self.metrics.is_file():
-            return []
-        return [json.loads(line) for line in self.metrics.read_text(encoding="utf-8").splitlines()]
+            return ""
+        try:
+            return read_whole(self.metrics, _LARGEST_METRICS).decode("utf-8", errors="replace")
+        except OSError as error:
+            raise CheckpointError(
+                f"{self.metrics} can't be read: {error.strerror or error}; move it away, and the run goes on"
+            ) from None
 
     def forget_after(self, step: int) -> None:
         """Lines of steps that will be made again."""
         if self.metrics.is_file():
-            lines = self.metrics.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
+            lines = self._metrics_text().splitlines(keepends=True)
             kept = [line for line in lines if line.endswith("\n") and 0 <= _step_of(line) <= step]
             if len(kept) == len(lines):
                 return

@@ -36,6 +36,8 @@ X = TypeVar("X")
 
 RECENT = 50
 """Steps over which the loss that is shown is the mean."""
+_STATE_BYTES = 32  # of a weight at most: itself, its average and two moments, in float64
+_LARGEST_FACTS = 50_000_000  # bytes of a state besides: what it says of its run, and its tensors' names
 ANOTHER_RANK = "another rank"
 """Why a rank stops that was not told to itself."""
 
@@ -358,7 +360,8 @@ class Loop:
 
     def _restore(self) -> None:
         """The newest state that is whole; weights go back where they are, whoever holds which part."""
-        found = state.load(self.folder.training, self.watch.warn)
+        most = _LARGEST_FACTS + sum(_STATE_BYTES * weight.numel() for weight in self.network.parameters())
+        found = state.load(self.folder.training, self.watch.warn, most)
         if found is None:
             if self.parallel.rank == 0:
                 self.folder.forget_after(0)  # of a run that was killed before its first state

@@ -74,18 +74,41 @@ class Optimizer:
         }
 
     def remember(self, tensors: Mapping[str, Tensor]) -> None:
-        """What `tensors` gave before."""
-        weights = {name: weight for weight, name in self.names.items()}
+        """What `tensors` gave before. torch's kernel does not look at shapes: it would write past what is too small."""
+        of_name = {name: weight for weight, name in self.names.items()}
         owner = {weight: part for part, _ in self._parts for group in part.param_groups for weight in group["params"]}
+        found: dict[str, dict[str, Tensor]] = {}
         for name, value in tensors.items():
-            weight, _, key = name.rpartition("/")
-            if weight not in weights:
+            of, _, key = name.rpartition("/")
+            if of not in of_name:
                 raise CheckpointError(f"the optimiser's state has {name}, which is no weight of this model")
-            if value.dim() > 0 and value.shape != weights[weight].shape:
-                raise CheckpointError(f"the optimiser's state has {name} in another shape than the weight's")
-            memory = owner[weights[weight]].state.setdefault(weights[weight], {})
-            whole = value.shape == weights[weight].shape and value.dim() > 0
-            memory[key] = (part_like(value, weights[weight]) if whole else value).to(weights[weight].device)
+            found.setdefault(of, {})[key] = value
+        for name, memory in found.items():
+            weight = of_name[name]
+            _check_memory(name, memory, weight, _MOMENTUM if isinstance(owner[weight], Muon) else _ADAM)
+            owner[weight].state[weight] = {
+                key: (value if key == _STEP else part_like(value, weight)).to(weight.device)
+                for key, value in memory.items()
+            }
+
+
+_STEP = "step"  # a number; all else is as large as the weight
+_ADAM, _MOMENTUM = {_STEP, "exp_avg", "exp_avg_sq"}, {"momentum"}
+
+
+def _check_memory(name: str, memory: Mapping[str, Tensor], weight: Tensor, keys: set[str]) -> None:
+    """It is all there, and each tensor has the shape and dtype that the optimiser made it with."""
+    if memory.keys() != keys:
+        raise CheckpointError(
+            f"the optimiser's state has {', '.join(sorted(memory))[:200]} of {name}, expected {', '.join(sorted(keys))}"
+        )
+    for key, value in memory.items():
+        shape, dtype = ((), torch.float32) if key == _STEP else (tuple(weight.shape), weight.dtype)
+        if (tuple(value.shape), value.dtype) != (shape, dtype):
+            raise CheckpointError(
+                f"the optimiser's state has {name}/{key} as {value.dtype} of shape {list(value.shape)}, expected "
+                f"{dtype} of shape {list(shape)}"
+            )
 
 
 def _evenly(matrices: Sequence[Tensor], n: int) -> list[list[Tensor]]:

@@ -10,6 +10,7 @@ A state is written under another name, brought to disk, and renamed: a power cut
 
 import hashlib
 import json
+import math
 import os
 import shutil
 import tempfile
@@ -77,8 +78,11 @@ def save(folder: Path, step: int, facts: Mapping[str, Any], tensors: Mapping[str
         ) from None
 
 
-def load(folder: Path, warn: Callable[[str], None]) -> State | None:
-    """The newest state that is whole; `warn` hears of each that is not. None if there has never been one."""
+def load(folder: Path, warn: Callable[[str], None], most: float = math.inf) -> State | None:
+    """The newest state that is whole; `warn` hears of each that is not. None if there has never been one.
+
+    `most`: bytes of a state; one that has more is not read.
+    """
     names, latest = _in_turn(folder)
     damaged = []
     if latest and latest not in names:
@@ -86,7 +90,7 @@ def load(folder: Path, warn: Callable[[str], None]) -> State | None:
         warn(f"{folder} lacks {latest}, its newest state; trying the state before")
     for name in names:
         try:
-            return _read(folder / name)
+            return _read(folder / name, most)
         except CheckpointError as error:
             damaged.append(name)
             warn(f"{error}; trying the state before")
@@ -95,8 +99,10 @@ def load(folder: Path, warn: Callable[[str], None]) -> State | None:
     return None
 
 
-def _read(folder: Path) -> State:
+def _read(folder: Path, most: float) -> State:
     manifest = read_json(folder / _MANIFEST)
+    if (size := sum(path.stat().st_size for path in folder.iterdir())) > most:
+        raise CheckpointError(f"{folder} has {size:,} bytes, more than the state of such a model")
     for name, wanted in {_FACTS: None, **manifest}.items():
         _check(folder, name, wanted)
     tensors: dict[str, dict[str, Tensor]] = {}
@@ -130,7 +136,8 @@ def _check(folder: Path, name: str, wanted: Any) -> None:
     path = folder / name
     if "/" in name or not path.is_file():
         raise CheckpointError(f"{folder} lacks {name}")
-    if wanted != {"size": path.stat().st_size, "sha256": digest(path)}:
+    size = path.stat().st_size
+    if not isinstance(wanted, dict) or wanted.get("size") != size or wanted != {"size": size, "sha256": digest(path)}:
         raise CheckpointError(f"{path} is damaged: it is not what its manifest says")
 
 
