@@ -412,6 +412,8 @@ def test_what_it_refuses(loaded: Any) -> None:
         with pytest.raises(InputError, match="CTranslate2 has no .*; the native engine can"):
             list(engine.write([Prompt((3,))], Generation(max_new_tokens=2, **options)))
         assert differs(Generation(**options), engine.usage, engine.network)
+    tiny = Generation(max_new_tokens=2, sample=True, top_p=1e-320)  # a share that is 0 in float32 was a traceback
+    assert next(iter(translator.write([Prompt((3,))], tiny)))
     wrong: list[tuple[CTranslate2, tuple[int, ...], dict[str, Any], str]] = [
         (translator, (37,), {}, "the id 37, which is outside this model's vocabulary of 37"),
         (translator, (), {}, "has no tokens"),

@@ -11,6 +11,7 @@ from cutaway.models.network import Network
 from cutaway.models.usage import Usage
 
 NATIVE = "the native engine can"
+LEAST_SHARE = 1e-30  # of top_p: less is 0 in float32, which CTranslate2 refuses; the likeliest token alone is left
 PATIENCE = 2
 """Finished texts for each beam where it is not asked to stop at the first: the nearest that CTranslate2 has to going on
 while a better text is possible. Of 193 sentences in beams of 5, 19 texts differed from the native ones with 1, 8 with 2
@@ -113,6 +114,6 @@ def arguments(plan: Plan) -> dict[str, Any]:
     }
     if generation.sample:
         options["sampling_topk"] = min(generation.top_k or 0, plan.vocabulary)  # 0: all
-        options["sampling_topp"] = generation.top_p or 1.0
+        options["sampling_topp"] = max(generation.top_p or 1.0, LEAST_SHARE)
         options["sampling_temperature"] = generation.temperature
     return options

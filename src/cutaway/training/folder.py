@@ -117,7 +117,11 @@ class RunFolder:
         for place, folders, files in os.walk(self.training):  # which follows no links
             found += [Path(place, name) for name in (*folders, *files)]
         for path in found:
-            if not (stat.S_ISREG(mode := path.lstat().st_mode) or stat.S_ISDIR(mode)):
+            try:
+                mode = path.lstat().st_mode
+            except FileNotFoundError:  # of a run that goes on here meanwhile, and is told of later
+                continue
+            if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
                 kind = "a link" if stat.S_ISLNK(mode) else "no file"
                 raise CheckpointError(
                     f"{path} is {kind}, which a run never writes there and would follow to another place; remove it, "
