@@ -319,8 +319,9 @@ def test_a_library_that_others_may_have_written_is_not_loaded(
 
 @pytest.fixture(scope="module")
 def built_library() -> Path:
-    built = kernels()
-    return next((Path(os.environ["CUTAWAY_CACHE"]) / "kernels").glob(f"{'' if built is None else built.digest}-*.so"))
+    if (built := kernels()) is None:
+        pytest.skip("there is no library to load: kernels are off, or can't be built here")
+    return next((Path(os.environ["CUTAWAY_CACHE"]) / "kernels").glob(f"{built.digest}-*.so"))
 
 
 @pytest.mark.usefixtures("planted")
