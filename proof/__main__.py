@@ -1,6 +1,7 @@
 """`make proof`: the suite under each profile, then what takes too long for it; `make proof PROFILE=float32` for one.
 
 A profile forces the choices that another machine would make (docs/machine.md). All run to their end, whatever fails.
+A profile has both cores to itself; of the rest two run at a time.
 """
 
 import os
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 SUITE = ("-n", "2", "--dist", "worksteal", "tests")
@@ -22,14 +24,14 @@ PROFILES: dict[str, dict[str, str]] = {
     "avx2": {"CUTAWAY_KERNELS": "avx2"},
 }
 FILES = {
+    "studio": "proof/test_studio_fuzz.py",
+    "wheel": "proof/test_wheel.py",
     "int8": "proof/test_int8.py",
     "sanitizers": "proof/test_sanitizers.py",
     "settings": "proof/test_generation_settings.py",
     "chat-templates": "proof/test_chat_templates.py",
-    "studio": "proof/test_studio_fuzz.py",
-    "wheel": "proof/test_wheel.py",
 }
-"""What is proved once, whatever the machine."""
+"""What is proved once, whatever the machine; the longest first."""
 COMPILERS = re.compile(r"(.*-)?(cc|c\+\+|gcc|g\+\+|clang|clang\+\+)(-\d+)?|c89|c99")
 
 
@@ -57,7 +59,7 @@ def run(name: str) -> tuple[int, str, float]:
         assert process.stdout is not None
         last = ""
         for line in process.stdout:
-            sys.stdout.write(line)
+            sys.stdout.write(line if name in PROFILES else f"{name}: {line}")
             sys.stdout.flush()
             last = line.strip() or last
     return process.wait(), last, (time.monotonic() - began) / 60
@@ -69,9 +71,13 @@ def main() -> None:
     if wrong := [name for name in asked if name not in known]:
         sys.exit(f"no profile {wrong[0]!r}; choose from {', '.join(known)}")
     results = {}
-    for name in asked:
-        print(f"\n=== {name} {' '.join(f'{key}={value}' for key, value in PROFILES.get(name, {}).items())}", flush=True)
+    for name in (name for name in asked if name in PROFILES):
+        print(f"\n=== {name} {' '.join(f'{key}={value}' for key, value in PROFILES[name].items())}", flush=True)
         results[name] = run(name)
+    rest = [name for name in asked if name in FILES]
+    print(f"\n=== {', '.join(rest)}" if rest else "", flush=True)
+    with ThreadPoolExecutor(2) as two:
+        results |= zip(rest, two.map(run, rest), strict=True)
     width = max(map(len, results))
     print()
     for name, (code, last, minutes) in results.items():

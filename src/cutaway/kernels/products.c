@@ -1,10 +1,10 @@
 /* Products with weights of 8 bits, as fast as the processor multiplies bytes.
  *
  * A weight is quantised once: each output channel has a scale, and each GROUP of its numbers a multiplier of it from 1 to
- * 255. A row of x is quantised when it comes, x ≈ low + scale · q with q from 0 to 255. What lies far beyond the others
- * would make all steps wide: a range of FAR times the mean magnitude is divided into steps, and what an outlier has
- * beyond it is multiplied in float32. Products within a group are whole numbers, exact; groups are added in one order
- * whichever rows are computed together, so a row does not depend on its neighbours.
+ * 255. A row of x is quantised when it comes, x ≈ low + scale · q. What lies far beyond the others would make all steps
+ * wide: q is from 0 to 255 within FAR times the mean magnitude, and an outlier has a second digit, q = low digit + 256 ·
+ * high digit, which is multiplied by itself. Products within a group are whole numbers, exact; groups are added in one
+ * order whichever rows are computed together, so a row does not depend on its neighbours.
  *
  * The weight is packed into tiles of some columns, in each of them four neighbours together, as the instruction takes
  * them. What is read from memory is read once and in order, so that one row is as fast as memory; many rows share it from
@@ -81,10 +81,14 @@ static inline Real bytes(const uint8_t *x) {
 static inline Real sum_of_product(Real a, Real b, Real c) { return _mm512_fmadd_ps(a, b, c); }
 static inline Real product(Real a, Real b) { return _mm512_mul_ps(a, b); }
 static inline void put(float *y, Real x) { _mm512_storeu_ps(y, x); }
-static inline Real one_of_four(const int8_t *w, int place) { /* the number at `place` of each four */
-    const __m128i up = _mm_cvtsi32_si128(24 - 8 * place);
-    return real(_mm512_srai_epi32(_mm512_sll_epi32(_mm512_loadu_si512(w), up), 24));
+static inline uint32_t above(const float *x, float bound) { /* a bit for each number */
+    return _mm512_cmp_ps_mask(_mm512_loadu_ps(x), filled(bound), _CMP_GT_OQ);
 }
+static inline uint32_t below(const float *x, float bound) {
+    return _mm512_cmp_ps_mask(_mm512_loadu_ps(x), filled(bound), _CMP_LT_OQ);
+}
+static inline Whole plus_digits(Whole total, Whole high) { return _mm512_add_epi32(total, _mm512_slli_epi32(high, 8)); }
+static inline Whole minus_digits(Whole total, Whole high) { return _mm512_sub_epi32(total, _mm512_slli_epi32(high, 8)); }
 
 #elif defined(__AVX2__) && defined(__FMA__)
 
@@ -111,10 +115,14 @@ static inline Real bytes(const uint8_t *x) {
 static inline Real sum_of_product(Real a, Real b, Real c) { return _mm256_fmadd_ps(a, b, c); }
 static inline Real product(Real a, Real b) { return _mm256_mul_ps(a, b); }
 static inline void put(float *y, Real x) { _mm256_storeu_ps(y, x); }
-static inline Real one_of_four(const int8_t *w, int place) {
-    const __m128i up = _mm_cvtsi32_si128(24 - 8 * place);
-    return real(_mm256_srai_epi32(_mm256_sll_epi32(_mm256_loadu_si256((const Whole *)w), up), 24));
+static inline uint32_t above(const float *x, float bound) {
+    return (uint32_t)_mm256_movemask_ps(_mm256_cmp_ps(_mm256_loadu_ps(x), filled(bound), _CMP_GT_OQ));
 }
+static inline uint32_t below(const float *x, float bound) {
+    return (uint32_t)_mm256_movemask_ps(_mm256_cmp_ps(_mm256_loadu_ps(x), filled(bound), _CMP_LT_OQ));
+}
+static inline Whole plus_digits(Whole total, Whole high) { return _mm256_add_epi32(total, _mm256_slli_epi32(high, 8)); }
+static inline Whole minus_digits(Whole total, Whole high) { return _mm256_sub_epi32(total, _mm256_slli_epi32(high, 8)); }
 
 #endif
 
@@ -134,27 +142,31 @@ int64_t largest_pair(void) { return LARGEST_PAIR; }
 
 /* --- rows ------------------------------------------------------------------------------------------------------- */
 
-#define FAR 5.0f   /* times the mean magnitude of a row: beyond it, a number is an outlier */
-#define CHUNK 512  /* numbers of a row that are quantised at a time */
+#define FAR 5.0f        /* times the mean magnitude of a row: beyond it, a number is an outlier */
+#define FEW 48          /* of so many numbers one may be an outlier; if more are, the range is made wider */
+#define WIDER 1.25f
+#define FARTHEST 200.0f /* times the range: two digits reach as far */
+#define CHUNK 512       /* numbers of a row that are quantised at a time */
 
 typedef struct {
-    int32_t place;
-    float rest; /* what it has beyond the range */
+    int32_t key;   /* 2 · group, and 1 more if the high digit is negative: in rising order, and then NO_MORE */
+    int32_t place; /* of its four */
+    int32_t four;  /* the high digit where it stands among the four, without its sign */
 } Outlier;
+
+#define NO_MORE -1
 
 typedef struct {
     float scale, low;
-    int64_t n_outliers;
 } Row;
 
-/* At most so many numbers are FAR times as large as the mean; the last bits of the mean may be wrong. */
-static inline int64_t most_outliers(int64_t n) { return n / (int64_t)FAR + 1; }
+static inline int64_t most_outliers(int64_t n) { return n / FEW; }
 static inline int64_t padded_width(int64_t n) { return (n + 7) / 8 * 8; }
 
 /* What `linear` needs beside: for each row its Row, its outliers, and the quantised numbers. */
 int64_t linear_room(int64_t n_in, int64_t rows) {
 #if TILE
-    return rows * (int64_t)(sizeof(Row) + most_outliers(n_in) * sizeof(Outlier) + padded_width(n_in));
+    return rows * (int64_t)(sizeof(Row) + (most_outliers(n_in) + 1) * sizeof(Outlier) + padded_width(n_in));
 #else
     (void)n_in, (void)rows;
     return 0;
@@ -163,7 +175,38 @@ int64_t linear_room(int64_t n_in, int64_t rows) {
 
 #if TILE
 
+static inline int64_t count_beyond(const float *x, int64_t n, float far) {
+    int32_t found = 0; /* as wide as the numbers, so that this becomes vectors */
+    for (int64_t i = 0; i < n; i++) found += fabsf(x[i]) > far;
+    return found;
+}
+
 /* Row r of R that lie side by side: the first four numbers of each, then the next four of each. */
+static inline int64_t place_of(int64_t i, int64_t r, int64_t R) { return (i / 4 * R + r) * 4 + i % 4; }
+
+/* Gives outliers their low digits, which the others have already, and lists their high ones. */
+static void find_outliers(const float *x, int64_t n, int64_t r, int64_t R, float far, float low, float up, uint8_t *q,
+                          Outlier *outliers) {
+    float last[LANES] = {0};
+    memcpy(last, x + n / LANES * LANES, (size_t)(n % LANES) * 4);
+    int64_t found = 0;
+    for (int64_t begin = 0; begin < n; begin += GROUP)
+        for (int32_t negative = 0; negative < 2; negative++)
+            for (int64_t some = begin; some < begin + GROUP && some < n; some += LANES) {
+                const float *const these = some + LANES <= n ? x + some : last;
+                for (uint32_t bits = negative ? below(these, -far) : above(these, far); bits; bits &= bits - 1) {
+                    const int64_t i = some + __builtin_ctz(bits);
+                    const int32_t both = (int32_t)floorf((x[i] - low) * up + 0.5f), high = both >> 8;
+                    const int32_t digit = high < -255 ? 255 : high < 0 ? -high : high > 255 ? 255 : high;
+                    q[place_of(i, r, R)] = (uint8_t)(both & 255);
+                    if (digit && found < most_outliers(n))
+                        outliers[found++] = (Outlier){(int32_t)(2 * (begin / GROUP)) + negative, (int32_t)(i / 4 * 4),
+                                                      (int32_t)((uint32_t)digit << 8 * (i % 4))};
+                }
+            }
+    outliers[found].key = NO_MORE;
+}
+
 static void quantize_row(const float *x, int64_t n, int64_t r, int64_t R, uint8_t *q, Row *row, Outlier *outliers) {
     float low = x[0], high = x[0], magnitudes = 0.0f;
     for (int64_t i = 0; i < n; i++) {
@@ -171,15 +214,14 @@ static void quantize_row(const float *x, int64_t n, int64_t r, int64_t R, uint8_
         high = x[i] > high ? x[i] : high;
         magnitudes += fabsf(x[i]);
     }
-    const float far = FAR * magnitudes / (float)n;
-    int64_t found = 0;
-    if (high > far || low < -far) {
+    const float farthest = (high > -low ? high : -low) / FARTHEST;
+    float far = FAR * magnitudes / (float)n;
+    far = far > farthest ? far : farthest;
+    const int64_t any = high > far || low < -far;
+    if (any) {
+        while (count_beyond(x, n, far) > most_outliers(n)) far *= WIDER;
         high = high > far ? far : high;
         low = low < -far ? -far : low;
-        for (int64_t i = 0; i < n; i++) {
-            const float rest = x[i] > high ? x[i] - high : x[i] < low ? x[i] - low : 0.0f;
-            if (rest != 0.0f && found < most_outliers(n)) outliers[found++] = (Outlier){(int32_t)i, rest};
-        }
     }
     const float span = high - low, up = span > 1e-30f ? 255.0f / span : 0.0f;
     uint8_t some[CHUNK] __attribute__((aligned(64)));
@@ -192,27 +234,33 @@ static void quantize_row(const float *x, int64_t n, int64_t r, int64_t R, uint8_
         for (int64_t i = m; i < whole; i++) some[i] = 0;
         for (int64_t k = 0; k < whole / 4; k++) memcpy(q + ((begin / 4 + k) * R + r) * 4, some + k * 4, 4);
     }
-    *row = (Row){up > 0.0f ? span / 255.0f : 0.0f, low, found};
+    *row = (Row){up > 0.0f ? span / 255.0f : 0.0f, low};
+    if (any)
+        find_outliers(x, n, r, R, far, low, up, q, outliers);
+    else
+        outliers[0].key = NO_MORE;
 }
 
 /* --- products --------------------------------------------------------------------------------------------------- */
 
 #define NEAR 196608 /* bytes of rows that stay in a core's own cache while all tiles are multiplied with them */
 
-/* What outliers have beyond their row's range, by the weights of some columns; they are few, each by itself. */
-static inline Real outlying(const Outlier *outliers, int64_t n, const int8_t *w, const uint8_t *multipliers, Real sum) {
-    for (int64_t i = 0; i < n; i++) {
-        const int64_t k = outliers[i].place;
-        const Real factor = product(filled(outliers[i].rest), bytes(multipliers + k / GROUP * TILE));
-        sum = sum_of_product(one_of_four(w + k / 4 * 4 * TILE, k % 4), factor, sum);
-    }
-    return sum;
+/* The high digits of one key by the weights of a tile; gives the first outlier of the next. */
+static inline const Outlier *high_digits(const Outlier *outlier, const int8_t *weight, Whole high[VECTORS]) {
+    UNROLLED for (int c = 0; c < VECTORS; c++) high[c] = repeated(0);
+    const int32_t key = outlier->key;
+    do {
+        const Whole x = repeated(outlier->four);
+        const int8_t *w = weight + outlier->place * TILE;
+        UNROLLED for (int c = 0; c < VECTORS; c++) high[c] = added(high[c], x, w + c * LANES * 4);
+    } while ((++outlier)->key == key);
+    return outlier;
 }
 
 /* R rows by the columns of one tile; q has the first four numbers of all rows side by side, then their next four.
  *
- * Σ x w = s · (scale · Σ_groups m · Σ q w' + Σ_outliers rest · m · w') + low · s Σ m w', where w = s · m · w' and the layer
- * knows s Σ m w' (totals) beforehand.
+ * Σ x w = s · scale · Σ_groups m · Σ q w' + low · s Σ m w', where w = s · m · w' and the layer knows s Σ m w' (totals)
+ * beforehand.
  */
 static inline __attribute__((always_inline)) void tile(const int R, const uint8_t *q, int64_t width, const Row *rows,
                                                        const Outlier *outliers, const Linear *layer, int64_t t,
@@ -220,7 +268,10 @@ static inline __attribute__((always_inline)) void tile(const int R, const uint8_
     const int64_t groups = (width + GROUP - 1) / GROUP, first = t * TILE, left = layer->n_out - first;
     const int8_t *const weight = layer->weight + t * TILE * width, *w = weight;
     const uint8_t *const multipliers = layer->multipliers + t * TILE * groups;
+    const int64_t most = most_outliers(layer->n_in) + 1;
+    const Outlier *next[ROWS];
     Real sum[ROWS][VECTORS];
+    UNROLLED for (int r = 0; r < R; r++) next[r] = outliers + r * most;
     UNROLLED for (int r = 0; r < R; r++)
         UNROLLED for (int c = 0; c < VECTORS; c++) sum[r][c] = filled(0.0f);
     for (int64_t g = 0; g < groups; g++) {
@@ -235,22 +286,29 @@ static inline __attribute__((always_inline)) void tile(const int R, const uint8_
                 const Whole x = repeated(four);
                 UNROLLED for (int c = 0; c < VECTORS; c++) total[r][c] = added(total[r][c], x, w + c * LANES * 4);
             }
+        UNROLLED for (int r = 0; r < R; r++) {
+            Whole high[VECTORS];
+            if (next[r]->key == 2 * g) {
+                next[r] = high_digits(next[r], weight, high);
+                UNROLLED for (int c = 0; c < VECTORS; c++) total[r][c] = plus_digits(total[r][c], high[c]);
+            }
+            if (next[r]->key == 2 * g + 1) {
+                next[r] = high_digits(next[r], weight, high);
+                UNROLLED for (int c = 0; c < VECTORS; c++) total[r][c] = minus_digits(total[r][c], high[c]);
+            }
+        }
         UNROLLED for (int c = 0; c < VECTORS; c++) {
             const Real multiplier = bytes(multipliers + g * TILE + c * LANES);
             UNROLLED for (int r = 0; r < R; r++) sum[r][c] = sum_of_product(real(total[r][c]), multiplier, sum[r][c]);
         }
     }
-    const int64_t most = most_outliers(layer->n_in);
     float found[ROWS][TILE];
     UNROLLED for (int c = 0; c < VECTORS; c++) {
         const int64_t at = first + c * LANES;
         const Real scales = floats(layer->scales + at), totals = floats(layer->totals + at);
         const Real bias = layer->bias ? floats(layer->bias + at) : filled(0.0f);
         UNROLLED for (int r = 0; r < R; r++) {
-            Real value = product(sum[r][c], filled(rows[r].scale));
-            if (rows[r].n_outliers)
-                value = outlying(outliers + r * most, rows[r].n_outliers, weight + c * LANES * 4,
-                                 multipliers + c * LANES, value);
+            const Real value = product(sum[r][c], filled(rows[r].scale));
             put(&found[r][c * LANES],
                 sum_of_product(value, scales, sum_of_product(filled(rows[r].low), totals, bias)));
         }
@@ -272,7 +330,7 @@ static void tile_rows(int64_t R, const uint8_t *q, int64_t width, const Row *row
 
 void linear(const Linear *layer, const float *x, int64_t rows, float *y, void *room) {
 #if TILE
-    const int64_t n = layer->n_in, width = padded_width(n), most = most_outliers(n);
+    const int64_t n = layer->n_in, width = padded_width(n), most = most_outliers(n) + 1;
     const int64_t tiles = (layer->n_out + TILE - 1) / TILE;
     Row *found = (Row *)room;
     Outlier *outliers = (Outlier *)(found + rows);
