@@ -252,13 +252,15 @@ def test_two_processes_do_not_train_in_one_folder(tmp_path: Path, data: toy.Corp
     out = tmp_path / "out"
     asked = toy.arguments(data, out, toy.EVERY_STEP, "schedule.steps=100000", "validation.every=100000")
     first = commands.Command(asked, tmp_path / "first")
-    assert first.wait_until(lambda: newest_step(out) >= 1), first.read(".err")
-    for again in (["resume", str(out)], [*asked, "--force"]):
-        said = commands.one_sentence(commands.run(again, tmp_path / "second"))
-        assert said == f"another process is training in {out} now; wait for it, stop it, or choose another --out"
-    before = newest_step(out)
-    assert first.wait_until(lambda: newest_step(out) > before), "the first one goes on, undisturbed"
-    first.kill()
+    try:
+        assert first.wait_until(lambda: newest_step(out) >= 1), first.read(".err")
+        for again in (["resume", str(out)], [*asked, "--force"]):
+            said = commands.one_sentence(commands.run(again, tmp_path / "second"))
+            assert said == f"another process is training in {out} now; wait for it, stop it, or choose another --out"
+        before = newest_step(out)
+        assert first.wait_until(lambda: newest_step(out) > before), "the first one goes on, undisturbed"
+    finally:
+        first.kill()
     with RunFolder(out).claimed():
         pass  # what was killed claims nothing
 
