@@ -34,14 +34,14 @@ from bench.data import IGNORED, Batch
 from bench.harness import Work
 from bench.lessons import END, PAD, START, Lesson, padded, shares_of
 from bench.peers import build_peer
-from cutaway.data.encoded import Texts
+from cutaway.data.encoding import Texts
 from cutaway.machine.memory import keep_freed_memory
 from cutaway.model import Model
 from cutaway.models.build import build
 from cutaway.models.config import StackConfig
 from cutaway.models.network import Network
 from cutaway.models.size import size
-from cutaway.training import choices
+from cutaway.training import defaults
 from cutaway.training.config import (
     Batches,
     MachineChoice,
@@ -170,7 +170,7 @@ def cutaway(lesson: Lesson) -> Work:
     else:
         pairs = Pairs(*(Texts.of([row[side] for row in all_rows]) for side in (0, 1)))
         task = Translation(pairs, pairs, [], start=START, pad=PAD, smoothing=lesson.smoothing)
-    n_shares = choices.shares_of(max(lesson.n_tokens), harness.cores())
+    n_shares = defaults.shares_of(max(lesson.n_tokens), harness.cores())
     config = TrainConfig(
         batches=Batches(tokens=max(lesson.n_tokens), shares=n_shares),
         optimizer=OptimizerChoice(kind="adamw", rate=RATE, decay=1e-4, clip=CLIP),

@@ -9,8 +9,8 @@ from typing import Literal
 from cutaway.models.config import TransformerConfig
 from cutaway.models.presets import preset
 from cutaway.models.size import Size, size
-from cutaway.training.choices import with_steps
 from cutaway.training.config import Batches, Saving, TrainConfig
+from cutaway.training.defaults import with_steps
 from cutaway.training.loss import _ROWS
 from cutaway.training.schedule import noam_rate
 

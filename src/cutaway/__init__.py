@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from cutaway.models.size import size as size
     from cutaway.models.transformer import Transformer as Transformer
     from cutaway.parts.tap import listening as listening
-    from cutaway.seeing.trace import trace as trace
+    from cutaway.seeing.trace.trace import trace as trace
 
 __version__ = "0.1.0"
 
@@ -34,7 +34,7 @@ _PUBLIC = {
     "preset": "cutaway.models.presets",
     "Recurrent": "cutaway.models.recurrent",
     "size": "cutaway.models.size",
-    "trace": "cutaway.seeing.trace",
+    "trace": "cutaway.seeing.trace.trace",
     "Transformer": "cutaway.models.transformer",
 }
 

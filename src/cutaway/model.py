@@ -28,15 +28,15 @@ from cutaway.models.config import Config, TransformerConfig
 from cutaway.models.generation import Generation
 from cutaway.models.network import Network
 from cutaway.models.usage import Usage
-from cutaway.seeing.trace import Trace
+from cutaway.seeing.trace.trace import Trace
 from cutaway.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     import torch
 
     from cutaway.engines.engine import Engine
-    from cutaway.seeing.changed import Changed
-    from cutaway.seeing.edits import Editable
+    from cutaway.seeing.interventions.compare import Changed
+    from cutaway.seeing.interventions.edits import Editable
     from cutaway.tasks.answer import answer as _answer
     from cutaway.tasks.chat import chat as _chat
     from cutaway.tasks.classify import classify as _classify
@@ -213,7 +213,7 @@ class Model:
         trace tells how (`trace.search`). A decoder is read over its text; with `generation` it writes on first. `pair`
         is a second text, for encoders that read two. `keep` names what to hold, by shell patterns.
         """
-        from cutaway.seeing.looking import look
+        from cutaway.seeing.trace.inputs import look
 
         return look(self, given, target, pair=pair, keep=keep, generation=generation)
 
@@ -230,9 +230,10 @@ class Model:
         """What happens if something inside is changed: the run as it is and the run with edits, side by side.
 
         An edit is a switch ("scaling", "mask", "positions", "residual", "block"), a mapping of values to what takes
-        their place (0, a number, a tensor, a function of (value, name), another trace), or one of `seeing/edits.py`.
+        their place (0, a number, a tensor, a function of (value, name), another trace), or one of
+        `seeing/interventions/edits.py`.
         """
-        from cutaway.seeing.changed import run
+        from cutaway.seeing.interventions.compare import run
 
         return run(self, given, edits, target, pair=pair, keep=keep, generation=generation)
 
@@ -243,6 +244,6 @@ class Model:
 
     def _repr_html_(self) -> str:
         """How a notebook shows it: what it is, its sizes, and what it can be asked."""
-        from cutaway.seeing.notebook import model_html
+        from cutaway.seeing.render.notebook import model_html
 
         return model_html(self)

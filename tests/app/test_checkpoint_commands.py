@@ -18,10 +18,10 @@ from safetensors.torch import load_file, save_file
 
 import cutaway
 from bench.parity import CASES, make
+from cutaway.checkpoint_info import licence
 from cutaway.checkpoints.weights import Weights
 from cutaway.cli.info import joined
 from cutaway.cli.main import main
-from cutaway.facts import licence
 from cutaway.loading import load
 from cutaway.model import Model
 from cutaway.models.config import TransformerConfig

@@ -13,7 +13,7 @@ from cutaway.kernels import training
 from cutaway.models.build import build
 from cutaway.models.config import StackConfig
 from cutaway.parts import attention
-from cutaway.training.choices import with_model, with_steps
+from cutaway.training.defaults import with_model, with_steps
 from cutaway.training.toml import read_config
 from docs import clusters
 

@@ -54,8 +54,8 @@ VALUES = """
 import struct
 import warnings
 import cutaway
-from cutaway.seeing.told import picture
-from cutaway.seeing.trace import Trace
+from cutaway.seeing.render.serialize import picture
+from cutaway.seeing.trace.trace import Trace
 from cutaway.studio.server import server
 from cutaway.studio.studio import Studio
 with warnings.catch_warnings():

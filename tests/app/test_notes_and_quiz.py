@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from cutaway.cli import quiz as quiz_command
-from cutaway.cli.prose import paragraph
-from cutaway.seeing import quiz
+from cutaway.cli.pager import paragraph
+from cutaway.seeing.notes import quiz
 from tests import commands
 
 MISPRINTED = [3, 5, 6, 9, 10, 11, 13, 15, 19]

@@ -18,7 +18,7 @@ from PIL import Image
 from safetensors.torch import load_file
 
 import cutaway
-from cutaway.cli import lines
+from cutaway.cli import io as cli_io
 from cutaway.cli.main import main
 from cutaway.progress import Pace
 from tests.tasks import tiny
@@ -337,9 +337,9 @@ def test_control_c_in_a_stream_keeps_what_was_done(models: dict[str, Path]) -> N
 
 
 def test_a_log_gets_a_line_now_and_then(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(lines, "SECONDS_BETWEEN_LINES", -1)  # now, that is
-    assert list(lines.show_progress(iter("abc"), 3, scrolling=False)) == ["a", "b", "c"]
-    assert list(lines.show_progress(iter("a"), scrolling=False)) == ["a"]
+    monkeypatch.setattr(cli_io, "SECONDS_BETWEEN_LINES", -1)  # now, that is
+    assert list(cli_io.show_progress(iter("abc"), 3, scrolling=False)) == ["a", "b", "c"]
+    assert list(cli_io.show_progress(iter("a"), scrolling=False)) == ["a"]
     assert capsys.readouterr().err.splitlines() == ["1 of 3", "2 of 3", "3 of 3", "1"], "no rate without a base"
 
 
@@ -387,13 +387,13 @@ def test_the_time_left_counts_what_is_left_by_its_size(monkeypatch: pytest.Monke
 def test_progress_is_shown_on_a_terminal_and_not_at_once_elsewhere(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert list(lines.show_progress(iter("abc"), 3)) == ["a", "b", "c"]
+    assert list(cli_io.show_progress(iter("abc"), 3)) == ["a", "b", "c"]
     assert capsys.readouterr().err == ""
     screen, handle = os.openpty()
     with open(handle, "w") as terminal:
         monkeypatch.setattr(sys, "stderr", terminal)
         monkeypatch.setenv("TERM", "xterm")
-        assert list(lines.show_progress(iter("abc"), 3)) == ["a", "b", "c"]
+        assert list(cli_io.show_progress(iter("abc"), 3)) == ["a", "b", "c"]
         terminal.flush()
         shown = ""
         while select.select([screen], [], [], 0.5)[0]:
@@ -427,12 +427,12 @@ def test_results_go_to_a_file_while_a_terminal_shows_progress_and_the_engine(
 
 
 def test_how_many_lines_there_are_is_known_of_a_file(notes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert lines.count_of(["a", "b"]) == 2
+    assert cli_io.count_of(["a", "b"]) == 2
     with notes.open() as file:
         monkeypatch.setattr(sys, "stdin", file)
-        assert lines.count_of(None) == 4
-        assert len(list(lines.lines_of(file))) == 4, "counting has not read them"
+        assert cli_io.count_of(None) == 4
+        assert len(list(io.lines_of(file))) == 4, "counting has not read them"
     monkeypatch.setattr(sys, "stdin", None)
-    assert lines.count_of(None) is None
+    assert cli_io.count_of(None) is None
     with pytest.raises(cutaway.errors.InputError, match="stdin is closed; give a text as argument"):
-        next(lines.inputs_of(None))
+        next(io.inputs_of(None))

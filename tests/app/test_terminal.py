@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 import cutaway
-from cutaway.cli import main, prose, terminal
-from cutaway.cli.lines import print_each
+from cutaway.cli import main, pager, terminal
+from cutaway.cli.io import print_each
 from cutaway.errors import CheckpointError
 from cutaway.model import Model
 from cutaway.models.config import Classifier
@@ -132,8 +132,8 @@ def test_tables_and_progress(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     table = Table(STEERING)
     table.add_row(f"[bold]{STEERING}[/bold]")
-    prose.Screen().print(table, STEERING)
-    prose.Screen(stderr=True).print(STEERING, style="bold")
+    pager.Screen().print(table, STEERING)
+    pager.Screen(stderr=True).print(STEERING, style="bold")
     print_each([STEERING], str)
     text = screen.getvalue()
     assert not [sign for sign in SIGNS if sign in text]

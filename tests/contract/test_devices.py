@@ -20,9 +20,10 @@ from cutaway.models.config import Classifier
 from cutaway.models.network import Network
 from cutaway.parts import positions
 from cutaway.parts.cache import Cache
-from cutaway.seeing import analysis, plots
-from cutaway.seeing.trace import Trace
-from cutaway.studio.asked import AskNext, AskRun
+from cutaway.seeing.attribution import analysis
+from cutaway.seeing.render import plots
+from cutaway.seeing.trace.trace import Trace
+from cutaway.studio.requests import AskNext, AskRun
 from cutaway.studio.studio import Studio
 from cutaway.training import run as training
 from cutaway.training.classification import Classification, LabelBatch

@@ -13,9 +13,9 @@ import transformers as hf
 import cutaway
 from cutaway.decoding.plan import Plan
 from cutaway.decoding.processors import processed
-from cutaway.decoding.rows import Rows
 from cutaway.decoding.sample import warped
 from cutaway.decoding.search import write
+from cutaway.decoding.state import Rows
 from cutaway.model import Model
 from cutaway.models.generation import Generation, Prompt
 from cutaway.tasks.options import generation

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from cutaway.decoding.forced import occurs, progress
+from cutaway.decoding.constraints import occurs, progress
 from cutaway.decoding.search import write
 from cutaway.errors import InputError
 from cutaway.models.generation import Generation, Prompt, Written

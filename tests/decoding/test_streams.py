@@ -11,8 +11,8 @@ import torch
 
 import cutaway
 from cutaway.decoding import batches
-from cutaway.decoding.rows import Rows
 from cutaway.decoding.search import stream, write
+from cutaway.decoding.state import Rows
 from cutaway.decoding.stops import find_stop, n_safe
 from cutaway.models.generation import Generation, Prompt
 from cutaway.models.usage import Usage

@@ -10,9 +10,9 @@ import pytest
 
 from cutaway.errors import CutawayError, InputError
 from cutaway.parts.attention import Attention
-from cutaway.seeing import arithmetic, notes
-from cutaway.seeing.notes import Printing, Worked, agrees, compare
-from cutaway.seeing.recompute import Step
+from cutaway.seeing.notes import arithmetic, notes
+from cutaway.seeing.notes.notes import Printing, Worked, agrees, compare
+from cutaway.seeing.notes.worked_examples import Step
 
 THIRD = 1 / 3
 

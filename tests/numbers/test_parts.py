@@ -20,12 +20,12 @@ from cutaway.parts.cache import Cache, Memory
 from cutaway.parts.dropout import Dropout, dropout
 from cutaway.parts.embedding import Embedding, PatchEmbedding
 from cutaway.parts.feedforward import ACTIVATIONS, FeedForward
+from cutaway.parts.kv_cache import KeyValues
 from cutaway.parts.masks import NO_BIAS, Bias
 from cutaway.parts.norms import BatchNorm, LayerNorm, RMSNorm, norm
 from cutaway.parts.positions import LearnedPositions, RelativeBias, RotaryScaling, rotary, sinusoidal
 from cutaway.parts.recurrent import RecurrentLayer
 from cutaway.parts.recurrent_attention import RecurrentAttention
-from cutaway.parts.slots import KeyValues
 from cutaway.parts.stack import Stack
 from cutaway.parts.table import Table
 from cutaway.parts.tap import Tap, heard, listening, taps

@@ -9,9 +9,9 @@ import torch
 from safetensors.torch import save_file
 
 import cutaway
+from cutaway.checkpoint_info import facts
 from cutaway.checkpoints import huggingface
 from cutaway.errors import CheckpointError, CutawayError
-from cutaway.facts import facts
 from cutaway.model import Model
 from tests.families import shrunk
 

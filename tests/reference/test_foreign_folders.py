@@ -10,11 +10,11 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import cutaway
+from cutaway.checkpoint_info import facts, licence
 from cutaway.checkpoints.llama2c import tokenizer_beside
 from cutaway.checkpoints.sentence import read_pooling
 from cutaway.cli import info
 from cutaway.errors import CheckpointError
-from cutaway.facts import facts, licence
 from cutaway.files import open_file, read_json
 from cutaway.model import Model
 from tests.families import shrunk

@@ -14,8 +14,8 @@ from torch import Tensor
 
 import cutaway
 from bench.parity import CASES, make
+from cutaway.checkpoint_info import facts
 from cutaway.cli.main import main
-from cutaway.facts import facts
 from cutaway.model import Model
 from cutaway.models.config import Classifier
 

@@ -20,7 +20,7 @@ from cutaway.models.generation import Generation
 from cutaway.models.network import Network
 from cutaway.parts.attention import Attention
 from cutaway.parts.tap import listening
-from cutaway.seeing.analysis import (
+from cutaway.seeing.attribution.analysis import (
     head_importance,
     integrated_gradients,
     logit_lens,
@@ -28,8 +28,8 @@ from cutaway.seeing.analysis import (
     residual_lengths,
     rollout,
 )
-from cutaway.seeing.changed import places
-from cutaway.seeing.trace import Trace
+from cutaway.seeing.interventions.compare import places
+from cutaway.seeing.trace.trace import Trace
 from tests import families
 from tests.families import FAMILIES, example_inputs, noisy, shrunk
 from tests.tasks import small
@@ -232,7 +232,7 @@ def test_importance_is_ablation_by_hand(name: str) -> None:
 
 
 def test_importance_in_small_batches_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    from cutaway.seeing import importance
+    from cutaway.seeing.attribution import importance
 
     whole = head_importance(model("gpt2"), "The cat sat.")
     monkeypatch.setattr(importance, "MOST_ROWS", 3)

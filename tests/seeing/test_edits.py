@@ -29,9 +29,21 @@ from cutaway.parts.attention import Attention
 from cutaway.parts.block import Block
 from cutaway.parts.stack import Stack
 from cutaway.parts.tap import listening, taps
-from cutaway.seeing.changed import run
-from cutaway.seeing.edits import Edit, Off, Patch, Replace, Scale, Set, Zero, edits_of, listeners, read_edits, switches
-from cutaway.seeing.trace import Facts, Trace
+from cutaway.seeing.interventions.compare import run
+from cutaway.seeing.interventions.edits import (
+    Edit,
+    Off,
+    Patch,
+    Replace,
+    Scale,
+    Set,
+    Zero,
+    edits_of,
+    listeners,
+    read_edits,
+    switches,
+)
+from cutaway.seeing.trace.trace import Facts, Trace
 from tests import families
 from tests.families import FAMILIES, Inputs, example_inputs, shrunk
 from tests.tasks import small

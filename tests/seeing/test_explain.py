@@ -50,8 +50,8 @@ from cutaway.seeing.explain.expression import (
     Variance,
     Vector,
 )
-from cutaway.seeing.explain.written import equation
-from cutaway.seeing.trace import Facts, Run, Trace
+from cutaway.seeing.explain.format import equation
+from cutaway.seeing.trace.trace import Facts, Run, Trace
 from tests import families
 from tests.families import FAMILIES, Inputs, example_inputs, shrunk
 

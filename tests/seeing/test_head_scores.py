@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from cutaway.seeing import drawn
-from cutaway.seeing.head_scores import Kind, choosing, find_sink, score_heads
+from cutaway.seeing.attribution.head_scores import Kind, choosing, find_sink, score_heads
+from cutaway.seeing.render import terminal
 
 T = 8
 
@@ -88,8 +88,8 @@ def test_an_encoders_sink_may_be_anywhere() -> None:
 def test_links_compete_without_the_first_row_and_the_sink() -> None:
     heads = torch.stack([sink(), choosy()])
     assert choosing(heads, "decoder").tolist() == [False] + (T - 1) * [True]
-    assert [(link.query, link.key) for link in drawn.strongest(heads, 1)] == [(0, 0)]  # as it was
-    for link in drawn.strongest(heads, 8, choosing(heads, "decoder"), 0):
+    assert [(link.query, link.key) for link in terminal.strongest(heads, 1)] == [(0, 0)]  # as it was
+    for link in terminal.strongest(heads, 8, choosing(heads, "decoder"), 0):
         assert link.query > 0
         assert link.key > 0
         assert link.weight == heads[link.head, link.query, link.key].item()
@@ -99,23 +99,23 @@ WORDS = ["The", "cat", "sat", "on", "the", "mat", "because", "it"]
 
 
 def test_columns_are_words_where_there_is_room() -> None:
-    (_, titles, first, *_) = drawn.side_by_side(WORDS, WORDS, even().unsqueeze(0), 120)
+    (_, titles, first, *_) = terminal.side_by_side(WORDS, WORDS, even().unsqueeze(0), 120)
     assert titles.split() == WORDS
     assert first.split() == ["The", 8 * "█"]
 
 
 def test_columns_are_numbers_where_there_is_not() -> None:
     heads = torch.stack([even(), choosy()])
-    (_, titles, first, *_) = drawn.side_by_side(WORDS, WORDS, heads, 60)
+    (_, titles, first, *_) = terminal.side_by_side(WORDS, WORDS, heads, 60)
     assert titles.split() == 2 * [str(i) for i in range(8)]
     assert first.split()[:2] == ["The", "0"]  # the rows are the legend
-    legend, *_ = drawn.side_by_side(WORDS, [word.upper() for word in WORDS], heads, 60)
+    legend, *_ = terminal.side_by_side(WORDS, [word.upper() for word in WORDS], heads, 60)
     assert legend == "0 THE  1 CAT  2 SAT  3 ON  4 THE  5 MAT  6 BECAUSE  7 IT"
 
 
 def test_more_columns_than_fit_are_drawn_in_parts() -> None:
     words = [f"word{i}" for i in range(60)]
-    lines = drawn.matrix(words[:3], words, torch.eye(60)[[0, 30, 59]], width=60)
+    lines = terminal.matrix(words[:3], words, torch.eye(60)[[0, 30, 59]], width=60)
     assert max(map(len, lines)) <= 60
     drawing = lines[lines.index("") :]
     assert sum(line.count("█") for line in drawing) == 3 * 2
@@ -124,13 +124,13 @@ def test_more_columns_than_fit_are_drawn_in_parts() -> None:
 
 def test_wide_letters_keep_their_columns() -> None:
     """A letter of Chinese takes the room of two."""
-    lines = drawn.matrix(["猫", "cat"], ["猫", "cat"], torch.eye(2), width=60)
+    lines = terminal.matrix(["猫", "cat"], ["猫", "cat"], torch.eye(2), width=60)
     assert lines[-2].startswith(" 猫 ██")
     assert lines[-1].startswith("cat   ██")
-    assert len(drawn.matrix(["a"], ["b" * 400], torch.ones(1, 1), width=60)[0]) <= 60
+    assert len(terminal.matrix(["a"], ["b" * 400], torch.ones(1, 1), width=60)[0]) <= 60
 
 
 def test_the_last_column_says_what_else_was_looked_at() -> None:
-    lines = drawn.matrix(WORDS, WORDS, sink(0.5) * 0.5 + choosy() * 0.5, width=80, sink=0)
+    lines = terminal.matrix(WORDS, WORDS, sink(0.5) * 0.5 + choosy() * 0.5, width=80, sink=0)
     assert lines[-1].split()[-1] in ("sat", "on", "the", "mat", "because")
-    assert drawn.matrix(WORDS, WORDS, sink(), width=80, sink=0)[-1].split()[-1] == "The"
+    assert terminal.matrix(WORDS, WORDS, sink(), width=80, sink=0)[-1].split()[-1] == "The"

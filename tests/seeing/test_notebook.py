@@ -13,8 +13,8 @@ import cutaway
 from cutaway.errors import InputError
 from cutaway.model import Model
 from cutaway.models.usage import Usage
-from cutaway.seeing.html import NOTEBOOK, framed
-from cutaway.seeing.trace import Trace
+from cutaway.seeing.render.html import NOTEBOOK, framed
+from cutaway.seeing.trace.trace import Trace
 from tests.families import FAMILIES, shrunk
 
 LONG = "The cat sat on the mat because it was tired, and the dog looked at it for a while before it went home."
@@ -166,7 +166,7 @@ def test_a_comparison_without_a_text_shows_its_places(model: Model) -> None:
 
 
 def test_a_long_comparison_shows_the_places_that_differ_most(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    from cutaway.seeing import notebook
+    from cutaway.seeing.render import notebook
 
     monkeypatch.setattr(notebook, "ROWS", 2)
     changed = model.run("The cat.", {"decoder.blocks.2.cross_attention.heads": 0}, target="Le chat est noir.")
@@ -177,7 +177,7 @@ def test_a_long_comparison_shows_the_places_that_differ_most(model: Model, monke
 
 
 def test_a_vector_has_no_places() -> None:
-    from cutaway.seeing.changed import Changed, Said
+    from cutaway.seeing.interventions.compare import Changed, Said
 
     nothing = Trace({})
     changed = Changed((), nothing, nothing, Said(None, ()), Said(None, ()), ())

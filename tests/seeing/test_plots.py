@@ -18,11 +18,11 @@ from cutaway.model import Model
 from cutaway.models.config import TransformerConfig
 from cutaway.models.network import Network
 from cutaway.parts.positions import sinusoidal
-from cutaway.seeing import plots
-from cutaway.seeing.analysis import Attribution, HeadImportance, logit_lens, residual_lengths, rollout
-from cutaway.seeing.figures import label_size, layer_name, spoken, written
-from cutaway.seeing.trace import Trace
-from cutaway.seeing.words import Words
+from cutaway.seeing.attribution.analysis import Attribution, HeadImportance, logit_lens, residual_lengths, rollout
+from cutaway.seeing.render import plots
+from cutaway.seeing.render.plotting import label_size, layer_name, spoken, written
+from cutaway.seeing.trace.labels import Words
+from cutaway.seeing.trace.trace import Trace
 from tests import families
 from tests.families import FAMILIES, example_inputs, shrunk
 from tests.tasks import small
@@ -312,7 +312,7 @@ def test_looking_does_not_ask_for_matplotlib() -> None:
     """It is imported when something is drawn."""
     import subprocess
 
-    code = "import sys, cutaway.seeing.plots; assert 'matplotlib' not in sys.modules and 'captum' not in sys.modules"
+    code = "import sys, cutaway.seeing.render.plots; assert 'matplotlib' not in sys.modules and 'captum' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

@@ -17,10 +17,10 @@ from cutaway.errors import CheckpointError, CutawayError, InputError
 from cutaway.model import Model
 from cutaway.models.generation import Generation, Prompt
 from cutaway.models.usage import Usage
-from cutaway.seeing.analysis import logit_lens
-from cutaway.seeing.trace import Trace
-from cutaway.seeing.words import word_numbers
-from cutaway.text.two import TwoTokenizers
+from cutaway.seeing.attribution.analysis import logit_lens
+from cutaway.seeing.trace.labels import word_numbers
+from cutaway.seeing.trace.trace import Trace
+from cutaway.text.source_target import TwoTokenizers
 from tests.decoding.writers import WRITERS
 from tests.tasks import small, tiny
 

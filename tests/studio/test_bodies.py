@@ -8,8 +8,8 @@ import httpx
 import pytest
 
 from cutaway.errors import CutawayError
-from cutaway.seeing import notes
-from cutaway.seeing.edits import Edit
+from cutaway.seeing.interventions.edits import Edit
+from cutaway.seeing.notes import notes
 from tests.studio.serving import Served, sentence
 
 LONG = "1" + "0" * 300

@@ -18,10 +18,10 @@ import pytest
 
 import cutaway
 from cutaway.model import Model
-from cutaway.seeing import steps
-from cutaway.studio.desk import Desk, Refused, Stopped, Ticket
+from cutaway.seeing.trace import search_trace
 from cutaway.studio.limits import Limits
 from cutaway.studio.studio import Studio
+from cutaway.studio.work_queue import Desk, Refused, Stopped, Ticket
 from tests.studio.conftest import SENTENCE
 from tests.studio.serving import Served, sentence, serving
 
@@ -183,13 +183,13 @@ def test_a_trace_that_is_too_large_is_not_kept(models: dict[str, Model]) -> None
 
 def slowly(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
     """Every step of a search takes this long."""
-    step = steps.Sampling.step
+    step = search_trace.Sampling.step
 
-    def late(search: steps.Sampling) -> None:
+    def late(search: search_trace.Sampling) -> None:
         time.sleep(seconds)
         step(search)
 
-    monkeypatch.setattr(steps.Sampling, "step", late)
+    monkeypatch.setattr(search_trace.Sampling, "step", late)
 
 
 SLOW = {"text": "Hello.", "generate": {"beams": 1, "max_new_tokens": 24}}

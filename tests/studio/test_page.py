@@ -13,7 +13,7 @@ import pytest
 from playwright.sync_api import Browser, Locator, Page, Route, expect, sync_playwright
 
 from cutaway.model import Model
-from cutaway.studio.traces import Kept
+from cutaway.studio.trace_store import Kept
 from tests import commands
 from tests.studio import chromium
 from tests.studio.conftest import SENTENCE
@@ -627,7 +627,7 @@ def test_a_notebook_shows_a_trace(browser: Browser, models: dict[str, Model], tm
 def test_a_notebook_shows_heads_where_there_is_little_room(
     browser: Browser, models: dict[str, Model], tmp_path: Path
 ) -> None:
-    from cutaway.seeing.html import framed
+    from cutaway.seeing.render.html import framed
 
     shown = framed(models["en-fr"].trace(SENTENCE), limit=600_000)
     (tmp_path / "notebook.html").write_text(f"<!doctype html><html><body>{shown}</body></html>", encoding="utf-8")

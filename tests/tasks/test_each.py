@@ -6,8 +6,8 @@ from itertools import count, islice
 import pytest
 
 from cutaway.errors import InputError
-from cutaway.tasks import each as module
-from cutaway.tasks.each import AtOnce, batches, each, is_text, read_in_order, windows
+from cutaway.tasks import batching as module
+from cutaway.tasks.batching import AtOnce, batches, each, is_text, read_in_order, windows
 
 
 def lengths(texts: Iterator[str]) -> Iterator[int]:

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import cutaway
+from cutaway.checkpoint_info import facts
 from cutaway.errors import CheckpointError, ConfigError, InputError
-from cutaway.facts import facts
 from cutaway.model import Model
 from cutaway.models.generation import Generation
 from cutaway.models.usage import Usage

@@ -16,8 +16,8 @@ from PIL import Image
 import cutaway
 from cutaway.errors import CheckpointError, InputError
 from cutaway.model import Model
-from cutaway.tasks import pixels as module
-from cutaway.tasks.pixels import pixels_of, processing_of
+from cutaway.tasks import image_processing as module
+from cutaway.tasks.image_processing import pixels_of, processing_of
 from tests.tasks import tiny
 
 PREPROCESSORS: dict[str, dict[str, Any]] = {

@@ -8,7 +8,7 @@ import pytest
 import sentencepiece
 
 from cutaway.text.files import load_tokenizer
-from cutaway.text.pieces import Pieces
+from cutaway.text.streaming import Pieces
 from cutaway.text.tokenizer import Tokenizer
 from tests.text.conftest import Family, pieces
 from tests.text.samples import CORPUS

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from cutaway.checkpoint_info import licence
 from cutaway.errors import CheckpointError
-from cutaway.facts import licence
 from cutaway.files import parse_json, read_json
 
 

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cutaway.text.files import load_tokenizer
-from cutaway.text.pieces import Pieces, Until, text_after
+from cutaway.text.streaming import Pieces, Until, text_after
 from cutaway.text.tokenizer import Tokenizer
 from cutaway.text.train import train_tokenizer
 from tests.text.conftest import Family

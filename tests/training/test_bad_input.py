@@ -9,7 +9,7 @@ import pytest
 import cutaway
 from cutaway.cli.train import _report as report
 from cutaway.errors import CheckpointError
-from cutaway.text.two import TwoTokenizers
+from cutaway.text.source_target import TwoTokenizers
 from cutaway.training import loop as loop_module
 from cutaway.training.loop import ANOTHER_RANK, Outcome, Progress, TrainingError
 from cutaway.training.run import resume, train
@@ -448,7 +448,7 @@ def test_memory_is_out_before_there_is_a_model(
     def greedy(*_: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("cutaway.training.prepare.build", greedy)
+    monkeypatch.setattr("cutaway.training.setup.build", greedy)
     with pytest.raises(loop_module.TrainingError, match=r"memory is out: .* smaller model\.preset; no state was saved"):
         train(toy.config(data), tmp_path / "out")
     assert not (tmp_path / "out").exists()

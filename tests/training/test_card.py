@@ -5,8 +5,8 @@ import json
 from pathlib import Path
 
 from cutaway.training.folder import RunFolder
-from cutaway.training.prepare import prepare
 from cutaway.training.run import resume, train
+from cutaway.training.setup import prepare
 from cutaway.training.watch import Watch
 from tests.training import toy
 

@@ -10,8 +10,8 @@ import pytest
 
 from cutaway.errors import ConfigError
 from cutaway.training import optimizer, schedule
-from cutaway.training.choices import network_config, shares_of, with_steps
 from cutaway.training.config import Batches, Data, ModelChoice, TokenizerChoice, TokenizerKind, TrainConfig
+from cutaway.training.defaults import network_config, shares_of, with_steps
 from cutaway.training.run import train
 from cutaway.training.toml import config_of, read_config, with_settings, write_config
 from tests import commands

@@ -20,11 +20,11 @@ import torch
 import torch.distributed as dist
 from safetensors.torch import load_file
 
-from cutaway.data.encoded import Texts
+from cutaway.data.encoding import Texts
 from cutaway.errors import ConfigError
 from cutaway.models.build import build
-from cutaway.training.choices import network_config
 from cutaway.training.config import ModelChoice
+from cutaway.training.defaults import network_config
 from cutaway.training.distributed import Objective, check_shares, shard, whole
 from cutaway.training.translation import PairBatch, Pairs, Translation
 from tests import commands

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import torch
 
-from cutaway.data import encoded as module
-from cutaway.data.encoded import Encoded, Texts, encoded
+from cutaway.data import encoding as module
+from cutaway.data.encoding import Encoded, Texts, encoded
 from cutaway.errors import CheckpointError
 
 ROWS = [("ab", "xyz"), ("", "q"), ("abcdef", "z"), ("c", "zz")]

@@ -15,8 +15,8 @@ from cutaway.training.config import Data, ModelChoice, TrainConfig
 from cutaway.training.corpus import TextCorpus
 from cutaway.training.folder import RunFolder
 from cutaway.training.loop import Loop
-from cutaway.training.prepare import prepare
 from cutaway.training.run import resume, train
+from cutaway.training.setup import prepare
 from cutaway.training.toml import with_settings
 from cutaway.training.watch import Watch
 from tests.training import toy

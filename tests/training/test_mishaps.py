@@ -14,14 +14,14 @@ from cutaway import schema
 from cutaway.data.clean import Dropped
 from cutaway.data.tables import rows
 from cutaway.errors import CheckpointError, ConfigError, InputError
-from cutaway.seeing.alignment import alignment
+from cutaway.seeing.render.alignment import alignment
 from cutaway.training import run
 from cutaway.training.config import Data, ModelChoice, TrainConfig
 from cutaway.training.corpus import PairCorpus
 from cutaway.training.folder import RunFolder
 from cutaway.training.loop import Progress
-from cutaway.training.prepare import prepare
 from cutaway.training.run import resume, train
+from cutaway.training.setup import prepare
 from cutaway.training.task import better
 from cutaway.training.toml import with_settings, write_config
 from cutaway.training.watch import Watch

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 import cutaway
-from cutaway.data.encoded import Texts
+from cutaway.data.encoding import Texts
 from cutaway.models.build import build
 from cutaway.models.config import RecurrentConfig
 from cutaway.models.network import Network
 from cutaway.training.loss import Loss
-from cutaway.training.shares import Cores, Sums, one_by_one, randomness
+from cutaway.training.micro_batches import Cores, Sums, one_by_one, randomness
 from cutaway.training.translation import Pairs, Translation
 
 V, PAD = 23, 0

@@ -15,27 +15,27 @@ from cutaway.cli import evaluate as cli
 from cutaway.cli import train as cli_train
 from cutaway.cli.options import Where
 from cutaway.data.clean import Dropped, clean, joined
-from cutaway.data.encoded import Texts
+from cutaway.data.encoding import Texts
 from cutaway.data.pairs import Pair, read_pairs
 from cutaway.errors import ConfigError, InputError
 from cutaway.models.generation import Generation
 from cutaway.models.usage import Usage
 from cutaway.progress import Pace
-from cutaway.seeing.alignment import alignment
-from cutaway.tasks.each import AtOnce
-from cutaway.text import sampled
+from cutaway.seeing.render.alignment import alignment
+from cutaway.tasks.batching import AtOnce
+from cutaway.text import bpe_dropout
+from cutaway.text.bpe_dropout import Sampled
 from cutaway.text.files import load_tokenizer
-from cutaway.text.sampled import Sampled
+from cutaway.text.source_target import TwoTokenizers
 from cutaway.text.train import train_tokenizer
-from cutaway.text.two import TwoTokenizers
 from cutaway.training import translation, tuning
 from cutaway.training.classification import Classification
 from cutaway.training.config import Data, TrainConfig
 from cutaway.training.corpus import PairCorpus
 from cutaway.training.evaluate import by_length, evaluate
 from cutaway.training.metrics import tokenized_bleu, translation_scores
-from cutaway.training.prepare import prepare
 from cutaway.training.run import resume, train
+from cutaway.training.setup import prepare
 from cutaway.training.toml import with_settings
 from cutaway.training.translation import Pairs, Translation
 from cutaway.training.watch import Watch
@@ -336,7 +336,7 @@ def test_cutting_anew_remembers_so_many_words_and_gives_the_same(monkeypatch: py
     rows = tokenizer.ids_many(TEXTS)
     all_known, few_known = Sampled(tokenizer, 0.3, seed=1), Sampled(tokenizer, 0.3, seed=1)
     found = [all_known(row, random.Random(i)) for i, row in enumerate(rows)]
-    monkeypatch.setattr(sampled, "_MOST", 2)
+    monkeypatch.setattr(bpe_dropout, "_MOST", 2)
     assert [few_known(row, random.Random(i)) for i, row in enumerate(rows)] == found
     assert len(few_known._known) <= 2 < len(all_known._known)
 

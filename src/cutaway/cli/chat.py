@@ -4,7 +4,7 @@ import json
 import sys
 from collections.abc import Iterator
 
-from cutaway.cli.lines import lines_of, ready
+from cutaway.cli.io import lines_of, ready
 from cutaway.cli.terminal import show
 from cutaway.cli.writing import Asked, print_pieces
 from cutaway.errors import CutawayError, InputError

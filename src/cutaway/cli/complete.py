@@ -1,6 +1,6 @@
 """`cutaway complete`: a text goes on, shown while it is written."""
 
-from cutaway.cli.lines import inputs_of, ready
+from cutaway.cli.io import inputs_of, ready
 from cutaway.cli.writing import Asked, print_pieces, write_lines
 
 

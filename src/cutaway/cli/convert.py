@@ -6,13 +6,13 @@ import tempfile
 from pathlib import Path
 from typing import Literal, cast
 
+from cutaway.checkpoint_info import facts
 from cutaway.checkpoints.hub import fetch
 from cutaway.checkpoints.unpickle import TRUST, find_pickles, unpickle
 from cutaway.cli.info import FORMATS, headline
 from cutaway.cli.models import short
 from cutaway.cli.terminal import show
 from cutaway.errors import CheckpointError
-from cutaway.facts import facts
 from cutaway.files import written_aside
 from cutaway.loading import load
 from cutaway.model import Format

@@ -7,11 +7,11 @@ from typing import Any
 
 from rich.table import Table
 
-from cutaway.cli.lines import ready, show_progress
+from cutaway.cli.io import ready, show_progress
 from cutaway.cli.models import short
 from cutaway.cli.options import Where
+from cutaway.cli.pager import Screen
 from cutaway.cli.plot import plot
-from cutaway.cli.prose import Screen
 from cutaway.cli.terminal import show
 from cutaway.data.clean import joined
 from cutaway.data.pairs import Pair, PairSpec, read_pairs

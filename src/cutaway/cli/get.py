@@ -2,10 +2,10 @@
 
 import json
 
+from cutaway.checkpoint_info import facts
 from cutaway.checkpoints.hub import fetch
 from cutaway.cli.info import headline, record
 from cutaway.cli.terminal import show
-from cutaway.facts import facts
 from cutaway.loading import SHIPPED, shipped
 from cutaway.models.size import size
 

@@ -6,13 +6,13 @@ from typing import Any
 
 from rich.table import Table
 
+from cutaway.checkpoint_info import Facts, Stored, facts
 from cutaway.checkpoints.generation_settings import shortened
 from cutaway.checkpoints.usage import settings_of_usage
 from cutaway.checks import whole
 from cutaway.cli.models import count, family, parts_table, short
-from cutaway.cli.prose import Screen
+from cutaway.cli.pager import Screen
 from cutaway.cli.terminal import show
-from cutaway.facts import Facts, Stored, facts
 from cutaway.loading import locate
 from cutaway.models.size import Size, size
 from cutaway.models.summary import size_rows

@@ -11,7 +11,7 @@ import torch
 from rich.table import Table
 
 import cutaway
-from cutaway.cli.prose import Screen
+from cutaway.cli.pager import Screen
 from cutaway.cli.terminal import show
 from cutaway.engines import timing as engine_timing
 from cutaway.kernels import compiler, kernels, why_not

@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.table import Table
 
-from cutaway.cli.prose import Screen
+from cutaway.cli.pager import Screen
 from cutaway.cli.terminal import show
 from cutaway.models.config import Config
 from cutaway.models.presets import PRESETS, preset

@@ -8,12 +8,12 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from cutaway.cli.prose import Screen, chosen_number, paragraph, say
+from cutaway.cli.pager import Screen, chosen_number, paragraph, say
 from cutaway.cli.terminal import show
-from cutaway.seeing import notes
-from cutaway.seeing.arithmetic import number as written
-from cutaway.seeing.notes import Worked, agrees, true_value
-from cutaway.seeing.recompute import Step
+from cutaway.seeing.notes import notes
+from cutaway.seeing.notes.arithmetic import number as written
+from cutaway.seeing.notes.notes import Worked, agrees, true_value
+from cutaway.seeing.notes.worked_examples import Step
 
 RIGHT, WRONG, ABSENT = Text("✓", "green"), Text("✗", "bold red"), Text("+", "cyan")
 _IN_ASCII = {"✓": "ok", "✗": "NO"}

@@ -7,10 +7,10 @@ from dataclasses import asdict
 
 from rich.console import Console
 
-from cutaway.cli.prose import Screen, chosen_number, say
+from cutaway.cli.pager import Screen, chosen_number, say
 from cutaway.cli.terminal import show
-from cutaway.seeing import quiz
-from cutaway.seeing.quiz import Question
+from cutaway.seeing.notes import quiz
+from cutaway.seeing.notes.quiz import Question
 
 _STOP = {"q", "quit"}
 

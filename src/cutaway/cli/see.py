@@ -11,15 +11,15 @@ import torch
 from torch import Tensor
 
 from cutaway.checks import whole
-from cutaway.cli.lines import ready
+from cutaway.cli.io import ready
 from cutaway.cli.options import Where
 from cutaway.cli.terminal import show
 from cutaway.errors import InputError, unknown
-from cutaway.seeing import drawn
-from cutaway.seeing.described import attentions
+from cutaway.seeing.attribution.head_scores import Kind, Sink, choosing, find_sink, score_heads
 from cutaway.seeing.explain import Explanation
-from cutaway.seeing.head_scores import Kind, Sink, choosing, find_sink, score_heads
-from cutaway.seeing.trace import Trace
+from cutaway.seeing.render import terminal
+from cutaway.seeing.render.model_json import attentions
+from cutaway.seeing.trace.trace import Trace
 
 LINKS = 8
 LINES = 100
@@ -49,7 +49,7 @@ def run(
     model = ready(name, where)
     trace = model.trace(Path(text) if _is_image(model) else text, target)
     if html is not None:
-        from cutaway.seeing.html import write_page
+        from cutaway.seeing.render.html import write_page
 
         write_page(trace, html, text=text)
     shown = _chosen(trace, kind, layer)
@@ -62,7 +62,7 @@ def run(
     if head is not None and head >= n_heads:
         raise InputError(f"{attention} has {n_heads} heads, counted from 0; there is no head {head}")
     if png is not None:
-        from cutaway.seeing import plots
+        from cutaway.seeing.render import plots
 
         figure = plots.heads(trace, attention) if head is None else plots.head(trace, attention, head)
         plots.save(figure, png)
@@ -82,7 +82,7 @@ def run(
 
 def _is_image(model: object) -> bool:
     from cutaway.model import Model
-    from cutaway.tasks.able import sees
+    from cutaway.tasks.requirements import sees
 
     assert isinstance(model, Model)
     return sees(model)
@@ -104,9 +104,9 @@ class Shown:
         """How much each head says; see head_scores.py."""
         return list(score_heads(self.weights, self.kind).tolist())
 
-    def links(self, heads: Sequence[int]) -> list[drawn.Link]:
+    def links(self, heads: Sequence[int]) -> list[terminal.Link]:
         """The strongest of these heads. A query without a choice does not compete, and nobody's link to the sink."""
-        found = drawn.strongest(
+        found = terminal.strongest(
             self.weights[torch.tensor(heads)],
             LINKS,
             choosing(self.weights, self.kind),
@@ -185,18 +185,18 @@ def _heads(shown: Shown, head: int | None, width: int) -> tuple[Sequence[int], l
     if max(len(rows), len(columns)) > MOST:
         said = [f"{len(rows)} × {len(columns)} weights a head are too many for a terminal: --html out.html shows them"]
         return (range(n) if head is None else [head]), textwrap.wrap(said[0], width)
-    beside = drawn.per_line(rows, columns, width)
+    beside = terminal.per_line(rows, columns, width)
     if head is None and n > 1 and beside > 1:
         heads = sorted(by_score[: beside * max(1, LINES // (len(rows) + 3))])
         said += [f"{len(heads)} of {n} heads are drawn"] if len(heads) < n else []
         said += [f"head {by_score[0]} says most: --head {by_score[0]} draws it alone"] if max(scores) else []
-        drawing = drawn.side_by_side(rows, columns, shown.weights, width, heads)
+        drawing = terminal.side_by_side(rows, columns, shown.weights, width, heads)
     else:
         if head is None and n > 1:
             said = [f"head {by_score[0]} of {n} is drawn, which says most: --head draws another"]
         heads = [by_score[0] if head is None else head]
         sink = None if shown.sink is None else shown.sink.key
-        drawing = drawn.matrix(rows, columns, shown.weights[heads[0]], width=width, sink=sink)
+        drawing = terminal.matrix(rows, columns, shown.weights[heads[0]], width=width, sink=sink)
     return heads, [*textwrap.wrap("; ".join(said), width), "", *drawing]
 
 

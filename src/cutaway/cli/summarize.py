@@ -1,6 +1,6 @@
 """`cutaway summarize`: texts, or the lines of stdin, in fewer words."""
 
-from cutaway.cli.lines import ready
+from cutaway.cli.io import ready
 from cutaway.cli.writing import Asked, write_lines
 
 

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from torch import Tensor
 
-from cutaway.cli.lines import count_of, inputs_of, print_each, ready, show_progress
+from cutaway.cli.io import count_of, inputs_of, print_each, ready, show_progress
 from cutaway.cli.options import Where
 from cutaway.cli.terminal import show
 from cutaway.errors import InputError

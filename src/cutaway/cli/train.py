@@ -12,7 +12,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from cutaway.cli.lines import SECONDS_BETWEEN_LINES
+from cutaway.cli.io import SECONDS_BETWEEN_LINES
 from cutaway.cli.plot import plot
 from cutaway.cli.terminal import show
 from cutaway.errors import ConfigError, unknown
@@ -215,7 +215,7 @@ class Live(Watch):
     def __init__(self, draw: bool) -> None:
         from rich.live import Live as RichLive
 
-        from cutaway.cli.prose import Screen
+        from cutaway.cli.pager import Screen
 
         self._console = Screen(stderr=True)
         self._live = RichLive(console=self._console, refresh_per_second=4, redirect_stdout=False, redirect_stderr=False)

@@ -1,6 +1,6 @@
 """`cutaway translate`: texts, or the lines of stdin, in another language."""
 
-from cutaway.cli.lines import inputs_of, ready
+from cutaway.cli.io import inputs_of, ready
 from cutaway.cli.terminal import show
 from cutaway.cli.writing import Asked, write_lines
 from cutaway.errors import InputError
@@ -19,7 +19,7 @@ def run(
     if attention:
         if as_json or asked.n_best > 1:
             raise InputError("--attention draws one translation; leave out --json and --n-best")
-        from cutaway.seeing.alignment import alignment
+        from cutaway.seeing.render.alignment import alignment
 
         for text in inputs_of(texts):
             written = model.translate(text, source=source, target=target, **asked.options)

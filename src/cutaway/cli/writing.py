@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from cutaway.cli.lines import count_of, inputs_of, print_each
+from cutaway.cli.io import count_of, inputs_of, print_each
 from cutaway.cli.options import Where
 from cutaway.cli.terminal import show
 from cutaway.tasks.options import Options

@@ -6,12 +6,12 @@ import torch
 from torch import Tensor
 
 from cutaway.decoding.candidates import OUT, Candidates, Pool, is_alive
-from cutaway.decoding.forced import Banks
+from cutaway.decoding.constraints import Banks
 from cutaway.decoding.plan import Asked, Plan
 from cutaway.decoding.processors import processed
-from cutaway.decoding.rows import IDS, LOGPROBS, Rows
+from cutaway.decoding.results import finished, stopped, tokens_of
+from cutaway.decoding.state import IDS, LOGPROBS, Rows
 from cutaway.decoding.stops import Stop, find_stop
-from cutaway.decoding.texts import finished, stopped, tokens_of
 from cutaway.decoding.top import Told, top
 from cutaway.errors import InputError
 from cutaway.models.generation import Written

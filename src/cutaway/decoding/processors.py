@@ -13,7 +13,7 @@ from torch import Tensor
 from cutaway.decoding import filters
 
 if TYPE_CHECKING:
-    from cutaway.decoding.rows import Rows
+    from cutaway.decoding.state import Rows
 
 LARGEST_FACTOR = 1e30  # of an end's score: its power would be no number
 

@@ -9,9 +9,9 @@ from torch import Tensor
 from cutaway.decoding import filters
 from cutaway.decoding.plan import Asked, Plan
 from cutaway.decoding.processors import processed
-from cutaway.decoding.rows import IDS, Rows
+from cutaway.decoding.results import finished, score_of, stopped, tokens_of
+from cutaway.decoding.state import IDS, Rows
 from cutaway.decoding.stops import Stop, find_stop
-from cutaway.decoding.texts import finished, score_of, stopped, tokens_of
 from cutaway.decoding.top import Told, top
 from cutaway.models.generation import Generation, Token, Written
 

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from cutaway.decoding.plan import Asked, Plan
+from cutaway.decoding.results import finished, stopped
 from cutaway.decoding.stops import Stop, find_stop, n_safe
-from cutaway.decoding.texts import finished, stopped
 from cutaway.engines.ctranslate2_files import opened
 from cutaway.engines.ctranslate2_options import NATIVE, arguments, differs
 from cutaway.engines.ctranslate2_spec import library, places

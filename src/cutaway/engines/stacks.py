@@ -18,9 +18,9 @@ from cutaway.parts.attention import Attention, split_heads
 from cutaway.parts.block import Block
 from cutaway.parts.cache import Cache
 from cutaway.parts.feedforward import FeedForward
+from cutaway.parts.kv_cache import KeyValues
 from cutaway.parts.masks import Bias
 from cutaway.parts.norms import LayerNorm, RMSNorm
-from cutaway.parts.slots import KeyValues
 from cutaway.parts.stack import Around, Stack
 from cutaway.parts.tap import anybody_listens
 

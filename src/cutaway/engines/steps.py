@@ -14,10 +14,10 @@ from cutaway.kernels.choice import current
 from cutaway.machine.environment import ATTENTION, forced
 from cutaway.models.network import Network
 from cutaway.parts.attention import Attention, fused
+from cutaway.parts.kv_cache import gathered
 from cutaway.parts.masks import Bias
 from cutaway.parts.norms import RMSNorm
 from cutaway.parts.positions import Rotation
-from cutaway.parts.slots import gathered
 from cutaway.parts.stack import Stack
 
 NARROW = 32

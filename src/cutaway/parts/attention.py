@@ -15,10 +15,10 @@ from cutaway.errors import ConfigError, InputError
 from cutaway.kernels import training
 from cutaway.kernels.choice import WIDEST, current
 from cutaway.parts.dropout import draw_seed, dropout, level_of
+from cutaway.parts.kv_cache import KeyValues, gathered
 from cutaway.parts.masks import NO_BIAS, Bias
 from cutaway.parts.norms import widened
 from cutaway.parts.positions import Rotation
-from cutaway.parts.slots import KeyValues, gathered
 from cutaway.parts.tap import Tap, heard
 
 

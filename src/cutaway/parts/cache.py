@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from cutaway.errors import InputError
-from cutaway.parts.slots import KeyValues, gathered
+from cutaway.parts.kv_cache import KeyValues, gathered
 
 
 @dataclass(frozen=True)

@@ -1,1 +1,1 @@
-"""Looking inside: traces, and the worked examples of the notes."""
+"""Looking inside: traces, the sum behind any number, interventions, attribution, the notes' examples, pictures."""

@@ -6,8 +6,8 @@ import math
 from typing import Any, NoReturn
 
 from cutaway.studio.asgi import Message, Receive
-from cutaway.studio.desk import Refused
 from cutaway.studio.limits import Limits
+from cutaway.studio.work_queue import Refused
 
 
 class Disconnected(Exception):  # noqa: N818

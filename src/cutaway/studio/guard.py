@@ -5,9 +5,9 @@ from urllib.parse import urlsplit
 
 from cutaway.studio.asgi import App, Message, Receive, Send, answer
 from cutaway.studio.bodies import Bodies, Disconnected, check_json, replayed, too_long
-from cutaway.studio.desk import Refused
 from cutaway.studio.limits import Limits
 from cutaway.studio.responses import Responses
+from cutaway.studio.work_queue import Refused
 
 HERE = ("127.0.0.1", "localhost", "::1")
 TRUSTED = "trusted"

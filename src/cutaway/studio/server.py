@@ -16,15 +16,15 @@ from starlette.staticfiles import StaticFiles
 import cutaway
 from cutaway.checkpoints.weights import raw_bytes
 from cutaway.errors import CutawayError, UnknownNameError
-from cutaway.seeing.told import plain
-from cutaway.seeing.trace import Trace
-from cutaway.studio import answers
+from cutaway.seeing.render.serialize import plain
+from cutaway.seeing.trace.trace import Trace
+from cutaway.studio import slicing
 from cutaway.studio.asgi import sentence_body
-from cutaway.studio.asked import AskBeams, AskGenerate, AskNext, AskNotes, AskNotesPage, AskRun
-from cutaway.studio.desk import Desk, Refused, Ticket
 from cutaway.studio.guard import Guard
 from cutaway.studio.limits import Limits
+from cutaway.studio.requests import AskBeams, AskGenerate, AskNext, AskNotes, AskNotesPage, AskRun
 from cutaway.studio.studio import Studio
+from cutaway.studio.work_queue import Desk, Refused, Ticket
 
 PAGE = Path(str(resources.files("cutaway.studio"))) / "page"
 NOT_BUILT = "the page is not built; in the sources of cutaway: make web"
@@ -153,13 +153,13 @@ def server(studio: Studio, token: str, limits: Limits | None = None) -> Guard:
 
 
 def _binary(trace: Trace, name: str, at: str | None, limits: Limits) -> Response:
-    part = answers.part(trace[name], at, limits.numbers).float().contiguous()
+    part = slicing.part(trace[name], at, limits.numbers).float().contiguous()
     headers = {"X-Shape": ",".join(map(str, part.shape))}
     return Response(bytes(raw_bytes(part)), media_type="application/octet-stream", headers=headers)
 
 
 def _json(trace: Trace, name: str, at: str | None, limits: Limits) -> Response:
-    part = answers.part(trace[name], at, limits.numbers_as_text)
+    part = slicing.part(trace[name], at, limits.numbers_as_text)
     labels = [None if words is None or len(words) > 1000 else list(words) for words in trace.labels(name)]
     return JSONResponse({
         "name": name, "axes": trace.axes(name), "formula": trace.formula(name), "labels": labels,

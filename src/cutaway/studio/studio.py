@@ -16,21 +16,22 @@ from cutaway.decoding.search import stream
 from cutaway.errors import InputError
 from cutaway.models.generation import Generation, Prompt, limited
 from cutaway.parts.tap import listening
-from cutaway.seeing import html, notes, quiz
-from cutaway.seeing.described import describe, longest
-from cutaway.seeing.edits import listeners, read_edits
 from cutaway.seeing.explain import explain_at
-from cutaway.seeing.looking import Given, prepare, traced, usual
-from cutaway.seeing.steps import next_logits, quickest, search
-from cutaway.seeing.told import told, top_of
-from cutaway.seeing.trace import Trace
-from cutaway.seeing.words import Spelling
-from cutaway.studio import answers
-from cutaway.studio.asked import AskBeams, AskGenerate, AskNext, AskNotesPage, AskRun, Writing
-from cutaway.studio.desk import Refused
+from cutaway.seeing.interventions.edits import listeners, read_edits
+from cutaway.seeing.notes import notes, quiz
+from cutaway.seeing.render import html
+from cutaway.seeing.render.model_json import describe, longest
+from cutaway.seeing.render.serialize import told, top_of
+from cutaway.seeing.trace.inputs import Given, prepare, traced, usual
+from cutaway.seeing.trace.labels import Spelling
+from cutaway.seeing.trace.search_trace import next_logits, quickest, search
+from cutaway.seeing.trace.trace import Trace
+from cutaway.studio import slicing
 from cutaway.studio.limits import Limits
-from cutaway.studio.traces import Kept, Traces
-from cutaway.tasks.able import sees
+from cutaway.studio.requests import AskBeams, AskGenerate, AskNext, AskNotesPage, AskRun, Writing
+from cutaway.studio.trace_store import Kept, Traces
+from cutaway.studio.work_queue import Refused
+from cutaway.tasks.requirements import sees
 
 if TYPE_CHECKING:
     from cutaway.model import Model
@@ -127,7 +128,7 @@ class Studio:
 
     def explain(self, number: str, name: str, at: str) -> dict[str, Any]:
         trace = self.traces.get(number).trace
-        return explain_at(trace, name, answers.position(trace, name, at)).to_json()
+        return explain_at(trace, name, slicing.position(trace, name, at)).to_json()
 
     def lens(self, number: str) -> dict[str, Any]:
         kept = self.traces.get(number)

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, overload
 from cutaway.checks import Size, check, named
 from cutaway.errors import InputError
 from cutaway.models.config import AnswerSpan
-from cutaway.tasks.able import check_able
 from cutaway.tasks.answer_text import answer_text
-from cutaway.tasks.each import BATCH_TOKENS, each, prepared, read_in_order
+from cutaway.tasks.batching import BATCH_TOKENS, each, prepared, read_in_order
 from cutaway.tasks.options import Options
 from cutaway.tasks.reader import Inputs, Pair, Reader, Row
+from cutaway.tasks.requirements import check_able
 from cutaway.tasks.spans import Answer, Window, best_answer, best_spans
 from cutaway.text.tokenizer import Encoding
 

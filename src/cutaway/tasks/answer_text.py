@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from cutaway.models.generation import Prompt
-from cutaway.tasks.able import cannot
-from cutaway.tasks.each import each
+from cutaway.tasks.batching import each
 from cutaway.tasks.options import Options
+from cutaway.tasks.requirements import cannot
 from cutaway.tasks.spans import Answer, Span
-from cutaway.tasks.taught import tasks_of
+from cutaway.tasks.task_params import tasks_of
 from cutaway.tasks.writer import Text, Writer
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from torch import Tensor
 from cutaway.checks import Size, check, named
 from cutaway.errors import InputError
 from cutaway.models.config import Classifier
-from cutaway.tasks.able import check_able
-from cutaway.tasks.each import BATCH_TOKENS, each, read_in_order
+from cutaway.tasks.batching import BATCH_TOKENS, each, read_in_order
 from cutaway.tasks.reader import Inputs, Pair, Reader, Row
+from cutaway.tasks.requirements import check_able
 
 if TYPE_CHECKING:
     from cutaway.model import Model

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from cutaway.errors import InputError
 from cutaway.models.generation import Prompt
-from cutaway.tasks.each import each, is_text
+from cutaway.tasks.batching import each, is_text
 from cutaway.tasks.options import Options
 from cutaway.tasks.writer import Writer
 from cutaway.text.tokenizer import Tokenizer

@@ -21,7 +21,7 @@ from torch.nn import functional as F
 from cutaway.cache import Entry
 from cutaway.checkpoints.weights import WEIGHTS, Outgoing, Weights, raw_bytes, write_weights
 from cutaway.errors import InputError
-from cutaway.tasks.each import AtOnce
+from cutaway.tasks.batching import AtOnce
 from cutaway.text.lines import LONGEST, text_of
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ from torch.nn import functional as F
 
 from cutaway.checks import Size, check
 from cutaway.models.config import SentenceVector
-from cutaway.tasks.able import check_able
-from cutaway.tasks.each import BATCH_TOKENS, each, is_text, read_in_order
+from cutaway.tasks.batching import BATCH_TOKENS, each, is_text, read_in_order
 from cutaway.tasks.pooling import Pooling, choose_pooling
 from cutaway.tasks.reader import Reader, Row
+from cutaway.tasks.requirements import check_able
 
 if TYPE_CHECKING:
     from cutaway.model import Model

@@ -10,9 +10,9 @@ from torch import Tensor
 from cutaway.checks import Size, check
 from cutaway.errors import InputError
 from cutaway.models.config import MaskedLanguageModel
-from cutaway.tasks.able import check_able
-from cutaway.tasks.each import each, is_text, prepared, read_in_order
+from cutaway.tasks.batching import each, is_text, prepared, read_in_order
 from cutaway.tasks.reader import Reader, Row
+from cutaway.tasks.requirements import check_able
 from cutaway.text.tokenizer import Encoding, check_text
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from cutaway.errors import InputError
 from cutaway.models.config import StackConfig
-from cutaway.tasks.able import tokenizer_of
+from cutaway.tasks.requirements import tokenizer_of
 
 if TYPE_CHECKING:
     from cutaway.model import Model

@@ -10,10 +10,10 @@ from torch import Tensor
 from cutaway.checks import Size, check
 from cutaway.devices import DTYPES
 from cutaway.models.config import Classifier, StackConfig
-from cutaway.tasks.able import cannot
+from cutaway.tasks.batching import each, prepared, windows
 from cutaway.tasks.classify import Label, labels, probabilities
-from cutaway.tasks.each import each, prepared, windows
-from cutaway.tasks.pixels import pixels_of, processing_of
+from cutaway.tasks.image_processing import pixels_of, processing_of
+from cutaway.tasks.requirements import cannot
 
 if TYPE_CHECKING:
     import PIL.Image

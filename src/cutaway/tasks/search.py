@@ -12,11 +12,11 @@ from torch.nn import functional as F
 from cutaway.checks import Size, check, named
 from cutaway.errors import InputError
 from cutaway.models.config import SentenceVector
-from cutaway.tasks.able import check_able
+from cutaway.tasks.batching import each, is_text, prepared, windows
 from cutaway.tasks.corpus import Corpus, Lines, Texts, Watch, identity
-from cutaway.tasks.each import each, is_text, prepared, windows
 from cutaway.tasks.embed import embed
 from cutaway.tasks.pooling import Pooling, choose_pooling
+from cutaway.tasks.requirements import check_able
 from cutaway.text.tokenizer import check_text
 
 if TYPE_CHECKING:

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Unpack
 
 from cutaway.models.generation import Prompt
-from cutaway.tasks.able import cannot, check_trained
-from cutaway.tasks.each import each, is_text
+from cutaway.tasks.batching import each, is_text
 from cutaway.tasks.options import Options
-from cutaway.tasks.taught import Taught, tasks_of
+from cutaway.tasks.requirements import cannot, check_trained
+from cutaway.tasks.task_params import Taught, tasks_of
 from cutaway.tasks.writer import Writer, is_blank
 
 if TYPE_CHECKING:

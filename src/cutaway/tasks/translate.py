@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from cutaway.errors import InputError
 from cutaway.models.generation import Prompt
-from cutaway.tasks.able import cannot, check_trained
-from cutaway.tasks.each import each, is_text
+from cutaway.tasks.batching import each, is_text
 from cutaway.tasks.options import Options
-from cutaway.tasks.taught import Direction, directions, tasks_of
+from cutaway.tasks.requirements import cannot, check_trained
+from cutaway.tasks.task_params import Direction, directions, tasks_of
 from cutaway.tasks.writer import Writer, is_blank
 from cutaway.text.tokenizer import Tokenizer
 

@@ -9,10 +9,10 @@ from cutaway.engines.engine import Engine
 from cutaway.errors import ConfigError, InputError
 from cutaway.models.config import LanguageModel, StackConfig
 from cutaway.models.generation import Generation, Prompt, Written, limited
-from cutaway.tasks.able import cannot, tokenizer_of
-from cutaway.tasks.each import AtOnce, prepared, windows
+from cutaway.tasks.batching import AtOnce, prepared, windows
 from cutaway.tasks.options import Options, generation
-from cutaway.text.pieces import Pieces, Until, text_after
+from cutaway.tasks.requirements import cannot, tokenizer_of
+from cutaway.text.streaming import Pieces, Until, text_after
 from cutaway.text.tokenizer import check_text
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from cutaway.text.fast import FastTokenizer
 from cutaway.text.marian import load_marian
 from cutaway.text.sentencepiece import parse
 from cutaway.text.settings import Settings, read_bytes, read_settings, read_text, read_vocabulary, register
+from cutaway.text.source_target import TARGET, TwoTokenizers
 from cutaway.text.tokenizer import Tokenizer
-from cutaway.text.two import TARGET, TwoTokenizers
 
 FAMILIES = {
     "AlbertTokenizer": "albert",

@@ -16,7 +16,7 @@ from cutaway.training import state
 from cutaway.training.config import ModelChoice
 from cutaway.training.folder import CARD, CURVES, RunFolder
 from cutaway.training.loop import Outcome
-from cutaway.training.prepare import Prepared
+from cutaway.training.setup import Prepared
 
 _KINDS = {
     "translate": ("A translator", "translation"),

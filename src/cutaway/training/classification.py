@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from cutaway.data.batches import batches_of
-from cutaway.data.encoded import Texts
+from cutaway.data.encoding import Texts
 from cutaway.models.network import Network
 from cutaway.training.loss import Loss
 from cutaway.training.task import Scores, Seen, Task, unseen

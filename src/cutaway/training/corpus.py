@@ -10,7 +10,7 @@ from typing import Any
 
 from cutaway import schema
 from cutaway.data.clean import Dropped, Rules, clean, joined
-from cutaway.data.encoded import Encode, Encoded, encoded
+from cutaway.data.encoding import Encode, Encoded, encoded
 from cutaway.data.files import file_digest, lines
 from cutaway.data.pairs import Pair, PairSpec, digest, read_pairs
 from cutaway.errors import InputError

@@ -18,7 +18,7 @@ from cutaway import devices
 from cutaway.errors import CheckpointError, ConfigError
 from cutaway.models.network import Network
 from cutaway.training.loss import Loss
-from cutaway.training.shares import Cores, Randomness, Sums, one_by_one
+from cutaway.training.micro_batches import Cores, Randomness, Sums, one_by_one
 from cutaway.training.task import Task
 
 Batch = Any

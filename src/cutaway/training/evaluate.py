@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cutaway.errors import InputError
-from cutaway.tasks.each import AtOnce
+from cutaway.tasks.batching import AtOnce
 from cutaway.tasks.options import Options
 from cutaway.training.metrics import Score, check_installed, tokenized_bleu, translation_scores
 

@@ -29,7 +29,7 @@ from cutaway.files import OURS, no_link, parse_json, read_whole, rights, sync
 from cutaway.model import Model
 from cutaway.models.network import Network
 from cutaway.models.usage import Usage
-from cutaway.text.two import TARGET
+from cutaway.text.source_target import TARGET
 from cutaway.training import state
 
 try:

@@ -20,14 +20,14 @@ from cutaway.machine.memory import keep_freed_memory
 from cutaway.model import Model
 from cutaway.models.network import Network
 from cutaway.training import distributed, state
-from cutaway.training.compiled import compile_network
+from cutaway.training.compile import compile_network
 from cutaway.training.config import TrainConfig
 from cutaway.training.folder import RunFolder, is_numbers
 from cutaway.training.loss import Loss
+from cutaway.training.micro_batches import Sums, one_by_one, randomness
 from cutaway.training.optimizer import Optimizer
 from cutaway.training.precision import TrainingPrecision, computing, kernel_choice
 from cutaway.training.schedule import schedule
-from cutaway.training.shares import Sums, one_by_one, randomness
 from cutaway.training.task import Scores, Task, better, rank
 from cutaway.training.watch import Step, Watch
 

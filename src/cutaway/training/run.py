@@ -21,8 +21,8 @@ from cutaway.training.card import write_card
 from cutaway.training.config import FIXED, UNCHANGING, TrainConfig
 from cutaway.training.folder import RunFolder
 from cutaway.training.loop import Loop, Outcome, TrainingError, check_facts
-from cutaway.training.prepare import Prepared, prepare
 from cutaway.training.record import Recorder
+from cutaway.training.setup import Prepared, prepare
 from cutaway.training.toml import read_config, write_config
 from cutaway.training.tuning import tune
 from cutaway.training.watch import Stop, Watch

@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from cutaway.data.batches import batches_of
-from cutaway.data.encoded import Texts
+from cutaway.data.encoding import Texts
 from cutaway.machine.threads import side_by_side
 from cutaway.models.network import Network
 from cutaway.models.usage import Usage
 from cutaway.parts.tap import anybody_listens
 from cutaway.progress import Pace
-from cutaway.tasks.each import AtOnce
+from cutaway.tasks.batching import AtOnce
 from cutaway.tasks.options import Options
 from cutaway.training.evaluate import longest_first, work
 from cutaway.training.loss import IGNORED, Loss, language_loss

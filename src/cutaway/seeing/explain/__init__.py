@@ -13,14 +13,14 @@ from cutaway.seeing.explain.embedding import embedding, summed
 from cutaway.seeing.explain.explanation import Explanation
 from cutaway.seeing.explain.expression import Expression
 from cutaway.seeing.explain.heads import head
+from cutaway.seeing.explain.index import checked, place_of, word_of
 from cutaway.seeing.explain.linear import tapped
 from cutaway.seeing.explain.norms import norm
-from cutaway.seeing.explain.place import checked, place_of, word_of
+from cutaway.seeing.explain.residual import last_block
 from cutaway.seeing.explain.source import Source
-from cutaway.seeing.explain.stream import last_block
 
 if TYPE_CHECKING:
-    from cutaway.seeing.trace import Trace
+    from cutaway.seeing.trace.trace import Trace
 
 __all__ = ["Explanation", "explain", "explain_at"]
 

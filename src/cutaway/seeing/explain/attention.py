@@ -3,8 +3,8 @@
 from cutaway.seeing.explain.expression import Call, Dot, Expression, Number, Product, Quotient, Softmax, Sum
 from cutaway.seeing.explain.linear import linear, minus, root
 from cutaway.seeing.explain.positions import bucket, position, rotation
+from cutaway.seeing.explain.residual import last, read_by
 from cutaway.seeing.explain.source import Source
-from cutaway.seeing.explain.stream import last, read_by
 
 HIDDEN = Number(float("-inf"))
 VISIBLE = Number(0.0)

@@ -4,8 +4,8 @@ from cutaway.seeing.explain.attention import attention
 from cutaway.seeing.explain.expression import Call, Expression, Product
 from cutaway.seeing.explain.linear import added, linear, tapped
 from cutaway.seeing.explain.norms import norm
+from cutaway.seeing.explain.residual import after, before, read_by
 from cutaway.seeing.explain.source import Source
-from cutaway.seeing.explain.stream import after, before, read_by
 
 
 def block(source: Source, side: str, number: int, path: list[str], at: tuple[int, ...]) -> Expression | None:

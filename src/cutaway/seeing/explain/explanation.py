@@ -7,8 +7,8 @@ from functools import cached_property
 from typing import Any
 
 from cutaway.seeing.explain.expression import Expression, Part, evaluate, json_number, parts, to_json
+from cutaway.seeing.explain.format import digits, equation
 from cutaway.seeing.explain.rounding import SMALLEST, off
-from cutaway.seeing.explain.written import digits, equation
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Explanation:
 
     def _repr_html_(self) -> str:
         """How a notebook shows it."""
-        from cutaway.seeing.notebook import explanation_html
+        from cutaway.seeing.render.notebook import explanation_html
 
         return explanation_html(self)
 

@@ -15,9 +15,9 @@ from cutaway.seeing.explain.expression import (
 )
 from cutaway.seeing.explain.linear import Row, added, constant, linear, root, tapped
 from cutaway.seeing.explain.norms import norm
+from cutaway.seeing.explain.residual import last
 from cutaway.seeing.explain.rounding import off
 from cutaway.seeing.explain.source import Source
-from cutaway.seeing.explain.stream import last
 
 SHORTEST = 1e-12
 """A vector shorter than this is divided by it, not by its length: 0 has no direction."""

@@ -10,7 +10,7 @@ from cutaway.models.config import Config, RecurrentConfig, RecurrentStackConfig,
 from cutaway.seeing.explain.expression import Number, Place, Vector
 
 if TYPE_CHECKING:
-    from cutaway.seeing.trace import Trace
+    from cutaway.seeing.trace.trace import Trace
 
 
 class Source:

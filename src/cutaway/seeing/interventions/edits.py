@@ -17,9 +17,9 @@ from cutaway.checks import Count, Rule, check, check_fields, named
 from cutaway.errors import ConfigError, InputError, unknown
 from cutaway.models.network import Network
 from cutaway.parts.tap import Listener, matcher, matching
-from cutaway.seeing.change import Change, Now, listeners_of
-from cutaway.seeing.switches import SWITCHES, Switch, switches
-from cutaway.seeing.trace import Trace
+from cutaway.seeing.interventions.apply import Change, Now, listeners_of
+from cutaway.seeing.interventions.switches import SWITCHES, Switch, switches
+from cutaway.seeing.trace.trace import Trace
 
 LARGEST = torch.finfo(torch.float32).max
 

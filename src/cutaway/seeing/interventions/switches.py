@@ -12,7 +12,7 @@ from cutaway.parts.attention import Attention
 from cutaway.parts.block import Block
 from cutaway.parts.stack import Stack
 from cutaway.parts.tap import taps
-from cutaway.seeing.change import Change, Now
+from cutaway.seeing.interventions.apply import Change, Now
 
 Switch = Literal["scaling", "mask", "positions", "residual", "block"]
 Places = dict[str, list[Change]]

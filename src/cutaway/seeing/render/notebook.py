@@ -6,13 +6,13 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from cutaway.models.summary import size_rows
-from cutaway.seeing.described import describe
+from cutaway.seeing.render.model_json import describe
 
 if TYPE_CHECKING:
     from cutaway.model import Model
-    from cutaway.seeing.changed import Changed, Difference
-    from cutaway.seeing.edits import Edit
     from cutaway.seeing.explain.explanation import Explanation
+    from cutaway.seeing.interventions.compare import Changed, Difference
+    from cutaway.seeing.interventions.edits import Edit
 
 ROWS = 100
 """Places that a comparison shows; of more, those that differ most."""

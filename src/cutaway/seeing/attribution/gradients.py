@@ -14,10 +14,10 @@ from cutaway.models.generation import Generation
 from cutaway.models.network import Network
 from cutaway.parts.embedding import Embedding
 from cutaway.parts.tap import Listener
-from cutaway.seeing.changed import choices_of, probabilities
-from cutaway.seeing.importance import blanks_of, logprob_of, rows_at_once, run_rows
-from cutaway.seeing.looking import Given, prepare, traced
-from cutaway.seeing.words import Words
+from cutaway.seeing.attribution.importance import blanks_of, logprob_of, rows_at_once, run_rows
+from cutaway.seeing.interventions.compare import choices_of, probabilities
+from cutaway.seeing.trace.inputs import Given, prepare, traced
+from cutaway.seeing.trace.labels import Words
 
 if TYPE_CHECKING:
     from cutaway.model import Model

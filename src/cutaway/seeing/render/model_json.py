@@ -14,9 +14,9 @@ from cutaway.models.config import (
     TransformerConfig,
 )
 from cutaway.parts.tap import taps
-from cutaway.seeing.switches import switches
-from cutaway.tasks.able import sees
-from cutaway.tasks.taught import tasks_of
+from cutaway.seeing.interventions.switches import switches
+from cutaway.tasks.requirements import sees
+from cutaway.tasks.task_params import tasks_of
 
 if TYPE_CHECKING:
     from cutaway.model import Model

@@ -23,9 +23,9 @@ from cutaway.parts.norms import LayerNorm
 from cutaway.parts.positions import sinusoidal
 from cutaway.parts.table import Table
 from cutaway.parts.tap import Listener
-from cutaway.seeing import arithmetic as write
-from cutaway.seeing.arithmetic import Line, vector
-from cutaway.seeing.trace import trace
+from cutaway.seeing.notes import arithmetic as write
+from cutaway.seeing.notes.arithmetic import Line, vector
+from cutaway.seeing.trace.trace import trace
 
 Inputs = Mapping[str, Any]
 Value = float | Sequence["Value"]

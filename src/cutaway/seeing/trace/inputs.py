@@ -14,9 +14,9 @@ from cutaway.errors import InputError
 from cutaway.models.config import StackConfig
 from cutaway.models.generation import Generation, Prompt, without_sampling
 from cutaway.parts.tap import Listener
-from cutaway.seeing.steps import Search, search
-from cutaway.seeing.trace import Trace, trace
-from cutaway.seeing.words import Spelling, Words, reader, spelled, whole_words, word_numbers
+from cutaway.seeing.trace.labels import Spelling, Words, reader, spelled, whole_words, word_numbers
+from cutaway.seeing.trace.search_trace import Search, search
+from cutaway.seeing.trace.trace import Trace, trace
 from cutaway.text.tokenizer import Encoding, check_text
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ def _words(model: "Model", words: Mapping[str, Any]) -> Words:
 
 
 def _image(model: "Model", given: Any) -> Given:
-    from cutaway.tasks.pixels import pixels_of, processing_of
+    from cutaway.tasks.image_processing import pixels_of, processing_of
 
     assert isinstance(model.config.encoder, StackConfig)
     patches = model.config.encoder.patches

@@ -13,8 +13,8 @@ from cutaway.errors import InputError, unknown
 from cutaway.models.config import StackConfig
 from cutaway.models.network import Network
 from cutaway.parts.positions import RelativeBias, rotary, sinusoidal
-from cutaway.seeing.analysis import Attribution, HeadImportance, Lens, Rollout, Side, residual_lengths
-from cutaway.seeing.figures import (
+from cutaway.seeing.attribution.analysis import Attribution, HeadImportance, Lens, Rollout, Side, residual_lengths
+from cutaway.seeing.render.plotting import (
     BLUE,
     GREY,
     INK,
@@ -34,8 +34,8 @@ from cutaway.seeing.figures import (
     write_numbers,
     written,
 )
-from cutaway.seeing.figures import save as save
-from cutaway.seeing.trace import Trace
+from cutaway.seeing.render.plotting import save as save
+from cutaway.seeing.trace.trace import Trace
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from cutaway.decoding.plan import Plan
-from cutaway.decoding.rows import IDS, LOGPROBS, OTHER_IDS, OTHER_LOGPROBS, Rows
+from cutaway.decoding.state import IDS, LOGPROBS, OTHER_IDS, OTHER_LOGPROBS, Rows
 from cutaway.decoding.stops import Stop
 from cutaway.models.generation import Ended, Token, Written
 

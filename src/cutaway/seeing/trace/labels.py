@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import overload
 
+from cutaway.text.source_target import TwoTokenizers
 from cutaway.text.tokenizer import Tokenizer
-from cutaway.text.two import TwoTokenizers
 
 BEGINS = ("▁", "Ġ", " ")
 """What a token begins with that begins a word, as tokenizers spell it; here it is always ▁."""

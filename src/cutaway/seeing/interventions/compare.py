@@ -14,11 +14,11 @@ from cutaway.models.generation import Generation, limited
 from cutaway.models.network import Network
 from cutaway.parts.norms import widened
 from cutaway.parts.tap import listening
-from cutaway.seeing.edits import Edit, Editable, edits_of, listeners
-from cutaway.seeing.looking import Given, prepare, traced, usual
-from cutaway.seeing.trace import Trace
-from cutaway.seeing.words import Words
-from cutaway.text.pieces import text_after
+from cutaway.seeing.interventions.edits import Edit, Editable, edits_of, listeners
+from cutaway.seeing.trace.inputs import Given, prepare, traced, usual
+from cutaway.seeing.trace.labels import Words
+from cutaway.seeing.trace.trace import Trace
+from cutaway.text.streaming import text_after
 
 if TYPE_CHECKING:
     from cutaway.model import Model
@@ -111,7 +111,7 @@ class Changed:
         return "\n".join(lines)
 
     def __repr__(self) -> str:
-        from cutaway.seeing.notebook import edit_text
+        from cutaway.seeing.render.notebook import edit_text
 
         said = f"{self.before.text!r} → {self.after.text!r}" if self.before.text is not None else ""
         furthest = max(self.differences, key=lambda each: each.divergence, default=None)
@@ -122,7 +122,7 @@ class Changed:
 
     def _repr_html_(self) -> str:
         """How a notebook shows it."""
-        from cutaway.seeing.notebook import changed_html
+        from cutaway.seeing.render.notebook import changed_html
 
         return changed_html(self)
 

@@ -14,8 +14,8 @@ from importlib import resources
 from typing import Any
 
 from cutaway.errors import InputError
-from cutaway.seeing.arithmetic import number
-from cutaway.seeing.recompute import COMPUTE, Step, Value
+from cutaway.seeing.notes.arithmetic import number
+from cutaway.seeing.notes.worked_examples import COMPUTE, Step, Value
 
 Text = str | Sequence["Text"]
 """A number, a vector or a table as the notes print it."""
@@ -67,7 +67,7 @@ class Worked:
 @cache
 def data() -> dict[str, Any]:
     """notes.json, as it is."""
-    text = resources.files("cutaway.seeing").joinpath("notes.json").read_text(encoding="utf-8")
+    text = resources.files("cutaway.seeing.notes").joinpath("notes.json").read_text(encoding="utf-8")
     return dict(json.loads(text))
 
 

@@ -16,10 +16,10 @@ from cutaway.errors import CheckpointError
 from cutaway.files import read_json
 from cutaway.models.config import config_from_json
 from cutaway.models.generation import Token, Written
-from cutaway.seeing.steps import Candidate, Search
-from cutaway.seeing.told import plain
-from cutaway.seeing.trace import Facts, Run, Trace
-from cutaway.seeing.words import Words
+from cutaway.seeing.render.serialize import plain
+from cutaway.seeing.trace.labels import Words
+from cutaway.seeing.trace.search_trace import Candidate, Search
+from cutaway.seeing.trace.trace import Facts, Run, Trace
 
 VALUES, KNOWN = "trace.safetensors", "trace.json"
 FORMAT = 1

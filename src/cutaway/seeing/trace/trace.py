@@ -12,13 +12,13 @@ from torch import Tensor, nn
 from cutaway.checks import named
 from cutaway.errors import InputError, UnknownNameError, unknown
 from cutaway.parts.tap import Listener, Tap, listening, matching, taps
-from cutaway.seeing.words import Words
+from cutaway.seeing.trace.labels import Words
 
 if TYPE_CHECKING:
     from cutaway.model import Model
     from cutaway.models.config import Config
     from cutaway.seeing.explain.explanation import Explanation
-    from cutaway.seeing.steps import Search
+    from cutaway.seeing.trace.search_trace import Search
 
 
 @dataclass(frozen=True)
@@ -100,20 +100,20 @@ class Trace(Mapping[str, Tensor]):
 
     def save(self, folder: str | Path) -> Path:
         """Writes values (safetensors) and what is known of them (JSON); `Trace.load` reads them back."""
-        from cutaway.seeing.trace_files import write
+        from cutaway.seeing.trace.files import write
 
         return write(self, Path(folder).expanduser())
 
     @classmethod
     def load(cls, folder: str | Path) -> "Trace":
         """A trace that was saved. The weights stayed with the model: sums that need them can't be explained."""
-        from cutaway.seeing.trace_files import read
+        from cutaway.seeing.trace.files import read
 
         return read(Path(folder).expanduser())
 
     def to_html(self, path: str | Path) -> Path:
         """Writes a page that needs nothing else, with up to 40 MB of the values; larger ones are left out."""
-        from cutaway.seeing.html import write_page
+        from cutaway.seeing.render.html import write_page
 
         return write_page(self, Path(path).expanduser())
 
@@ -149,7 +149,7 @@ class Trace(Mapping[str, Tensor]):
 
     def _repr_html_(self) -> str:
         """How a notebook shows it: a page of its own, of at most 3 MB, which asks nobody for anything."""
-        from cutaway.seeing.html import framed
+        from cutaway.seeing.render.html import framed
 
         return framed(self)
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from cutaway import schema
 from cutaway.data.batches import check_fits
 from cutaway.data.clean import Dropped
-from cutaway.data.encoded import Encode, Encoded
+from cutaway.data.encoding import Encode, Encoded
 from cutaway.errors import ConfigError, InputError
 from cutaway.kernels import kernels
 from cutaway.loading import load, locate
@@ -20,12 +20,12 @@ from cutaway.models.config import Classifier
 from cutaway.models.generation import Generation
 from cutaway.models.network import Network
 from cutaway.models.usage import Usage
+from cutaway.text.bpe_dropout import Sampled
 from cutaway.text.files import load_tokenizer
-from cutaway.text.sampled import Sampled
+from cutaway.text.source_target import TwoTokenizers
 from cutaway.text.tokenizer import SpecialTokens, Tokenizer
 from cutaway.text.train import Frame, train_tokenizer
-from cutaway.text.two import TwoTokenizers
-from cutaway.training import choices, distributed, memory, metrics
+from cutaway.training import defaults, distributed, memory, metrics
 from cutaway.training.classification import Classification
 from cutaway.training.config import ModelChoice, TaskName, TrainConfig
 from cutaway.training.corpus import PairCorpus, TextCorpus
@@ -58,7 +58,7 @@ def prepare(config: TrainConfig, watch: Watch, kept: Model | None = None) -> Pre
         raise ConfigError(f"validation.metric={metric!r} is no measure of {config.task}; choose {known}")
     if kept is None and model.preset is not None and model.start is None:  # what can't be built is told before reading
         words = config.tokenizer.vocabulary or 1000
-        built = choices.network_config(config.task, model, (words, words), 2 if config.task == "classify" else 0)
+        built = defaults.network_config(config.task, model, (words, words), 2 if config.task == "classify" else 0)
         memory.check(config, built)
     prepared = prepare_it(config, watch, kept)
     check_fits(prepared.task.lengths, prepared.config.batches.share_tokens)
@@ -103,7 +103,7 @@ def _translation(config: TrainConfig, watch: Watch, kept: Model | None) -> Prepa
     corpus = PairCorpus(config.data, config.data.max_ratio, config.validation.limit)
     n_pairs = corpus.count() if kept is None else 0
     if kept is None:
-        config = choices.with_model(config, n_pairs, watch.say)
+        config = defaults.with_model(config, n_pairs, watch.say)
     tokenizer = _tokenizer_of(kept) if kept is not None else _pair_tokenizer(config, corpus, watch)
     sides: dict[str, Encode] = {
         "source": lambda texts: tokenizer.ids_many(texts),
@@ -155,7 +155,7 @@ def _pair_tokenizer(config: TrainConfig, corpus: PairCorpus, watch: Watch) -> To
 def _translator(config: TrainConfig, tokenizer: Tokenizer, lengths: Tensor) -> Model:
     if config.model.start is not None:
         model = load(config.model.start, device="cpu")
-        choices.check_halves("translate", model.config, f"model.start={config.model.start!r}")
+        defaults.check_halves("translate", model.config, f"model.start={config.model.start!r}")
         memory.check(config, model.config, lengths)
         usage = replace(model.usage, task="translate")
         return Model(_further(model.network, config.model), tokenizer, usage, model.name, model.origin)
@@ -163,7 +163,7 @@ def _translator(config: TrainConfig, tokenizer: Tokenizer, lengths: Tensor) -> M
     sides = (tokenizer.source, tokenizer.target) if isinstance(tokenizer, TwoTokenizers) else (tokenizer, tokenizer)
     words = (sides[0].vocabulary_size, sides[1].vocabulary_size)
     usage = _usage(tokenizer.special, "translate", config.data.max_tokens)
-    chosen = choices.network_config("translate", config.model, words, joint=joint)
+    chosen = defaults.network_config("translate", config.model, words, joint=joint)
     memory.check(config, chosen, lengths)
     return Model(build(chosen, config.seed), tokenizer, usage)
 
@@ -189,7 +189,7 @@ def _language(config: TrainConfig, watch: Watch, kept: Model | None) -> Prepared
     corpus = TextCorpus(config.data)
     n_lines = sum(1 for _ in corpus.lines("train")) if kept is None else 0
     if kept is None:
-        config = choices.with_model(config, n_lines, watch.say)
+        config = defaults.with_model(config, n_lines, watch.say)
         tokenizer = _tokenizer(config, lambda: islice(corpus.lines("train"), _FOR_TOKENIZER), "none", watch)
     else:
         tokenizer = _tokenizer_of(kept)
@@ -207,13 +207,13 @@ def _language(config: TrainConfig, watch: Watch, kept: Model | None) -> Prepared
 def _writer(config: TrainConfig, tokenizer: Tokenizer, lengths: Tensor) -> Model:
     if config.model.start is not None:
         model = load(config.model.start, device="cpu")
-        choices.check_halves("complete", model.config, f"model.start={config.model.start!r}")
+        defaults.check_halves("complete", model.config, f"model.start={config.model.start!r}")
         memory.check(config, model.config, lengths)
         usage = replace(model.usage, task="complete")
         return Model(_further(model.network, config.model), tokenizer, usage, model.name, model.origin)
     words = (tokenizer.vocabulary_size, tokenizer.vocabulary_size)
     usage = _usage(tokenizer.special, "complete", config.data.max_tokens)
-    chosen = choices.network_config("complete", config.model, words)
+    chosen = defaults.network_config("complete", config.model, words)
     memory.check(config, chosen, lengths)
     return Model(build(chosen, config.seed), tokenizer, usage)
 
@@ -225,7 +225,7 @@ def _classification(config: TrainConfig, watch: Watch, kept: Model | None) -> Pr
     corpus = PairCorpus(config.data, max_ratio=0.0, any_length=True)  # a class is always shorter than its text
     n_texts = corpus.count() if kept is None else 0
     if kept is None:
-        config = choices.with_model(config, n_texts, watch.say)
+        config = defaults.with_model(config, n_texts, watch.say)
         texts = (pair.source for pair in islice(corpus.pairs("train", Dropped()), _FOR_TOKENIZER))
         tokenizer = _tokenizer(config, lambda: texts, "both", watch)
         labels = tuple(sorted({pair.target for pair in corpus.pairs("train", Dropped())}))
@@ -278,7 +278,7 @@ def _classifier(config: TrainConfig, tokenizer: Tokenizer, labels: tuple[str, ..
         usage = Usage(task="classify", pad=model.usage.pad, labels=labels, max_tokens=model.usage.max_tokens)
         return Model(_further(model.network, config.model), tokenizer, usage, model.name, model.origin)
     words = (tokenizer.vocabulary_size, tokenizer.vocabulary_size)
-    chosen = choices.network_config("classify", config.model, words, len(labels))
+    chosen = defaults.network_config("classify", config.model, words, len(labels))
     memory.check(config, chosen, lengths)
     usage = Usage(task="classify", pad=tokenizer.special.pad, labels=labels)
     return Model(build(chosen, config.seed), tokenizer, usage)
@@ -290,7 +290,7 @@ def _classifier(config: TrainConfig, tokenizer: Tokenizer, labels: tuple[str, ..
 def _with_steps(config: TrainConfig, n: int, lengths: Tensor, watch: Watch, longest: int | None = None) -> TrainConfig:
     """`lengths`: tokens that are learnt of each example; `longest`: of its longest side, where it has two."""
     device = distributed.device_of(config.machine.device)
-    return choices.with_steps(
+    return defaults.with_steps(
         config, n, int(lengths.sum()), watch.say,
         longest=int(lengths.max()) if longest is None else longest,
         workers=distributed.workers(device), ranks=distributed.ranks(), on_cpu=device.type == "cpu",
@@ -306,7 +306,7 @@ def _check_memory(config: TrainConfig, kept: Model | None, lengths: Tensor) -> N
 
 def _further(network: Network, choice: ModelChoice) -> Network:
     """A network to go on from, with the dropouts that were asked for."""
-    found = build(choices.dropping(network.config, choice))
+    found = build(defaults.dropping(network.config, choice))
     found.load_state_dict(network.state_dict())
     return found
 

@@ -15,11 +15,11 @@ from cutaway.models.presets import preset, transformer
 from cutaway.parts import masks
 from cutaway.parts.attention import Attention
 from cutaway.parts.embedding import Embedding, Positions
-from cutaway.seeing import notes
-from cutaway.seeing.arithmetic import number as written
-from cutaway.seeing.arithmetic import vector
-from cutaway.seeing.recompute import Step
-from cutaway.seeing.trace import trace
+from cutaway.seeing.notes import notes
+from cutaway.seeing.notes.arithmetic import number as written
+from cutaway.seeing.notes.arithmetic import vector
+from cutaway.seeing.notes.worked_examples import Step
+from cutaway.seeing.trace.trace import trace
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 from cutaway.checkpoints.weights import raw_bytes
 from cutaway.errors import CutawayError, InputError
 from cutaway.models.config import StackConfig
-from cutaway.seeing.analysis import Side, logit_lens, rollout
-from cutaway.seeing.described import attentions, describe
-from cutaway.seeing.head_scores import Kind, score_heads
-from cutaway.seeing.told import TOP, plain, told
-from cutaway.seeing.trace import Trace
+from cutaway.seeing.attribution.analysis import Side, logit_lens, rollout
+from cutaway.seeing.attribution.head_scores import Kind, score_heads
+from cutaway.seeing.render.model_json import attentions, describe
+from cutaway.seeing.render.serialize import TOP, plain, told
+from cutaway.seeing.trace.trace import Trace
 
 if TYPE_CHECKING:
     from cutaway.model import Model

@@ -13,13 +13,13 @@ from cutaway.checks import check, named
 from cutaway.errors import InputError
 from cutaway.models.network import Network
 from cutaway.parts.stack import Stack
-from cutaway.seeing.changed import Place, places, probabilities
-from cutaway.seeing.gradients import Attribution as Attribution
-from cutaway.seeing.gradients import integrated_gradients as integrated_gradients
-from cutaway.seeing.importance import HeadImportance as HeadImportance
-from cutaway.seeing.importance import head_importance as head_importance
-from cutaway.seeing.trace import Trace
-from cutaway.seeing.words import Words
+from cutaway.seeing.attribution.gradients import Attribution as Attribution
+from cutaway.seeing.attribution.gradients import integrated_gradients as integrated_gradients
+from cutaway.seeing.attribution.importance import HeadImportance as HeadImportance
+from cutaway.seeing.attribution.importance import head_importance as head_importance
+from cutaway.seeing.interventions.compare import Place, places, probabilities
+from cutaway.seeing.trace.labels import Words
+from cutaway.seeing.trace.trace import Trace
 
 if TYPE_CHECKING:
     from cutaway.model import Model

@@ -4,7 +4,6 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
 
-from cutaway.seeing.arithmetic import number
 from cutaway.seeing.explain.expression import (
     Call,
     Dot,
@@ -20,6 +19,7 @@ from cutaway.seeing.explain.expression import (
     Variance,
     evaluate,
 )
+from cutaway.seeing.notes.arithmetic import number
 
 WHOLE = 8  # numbers that are all written
 FIRST, LAST = 2, 1  # of more, these

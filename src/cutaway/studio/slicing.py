@@ -3,8 +3,8 @@
 from torch import Tensor
 
 from cutaway.errors import InputError
-from cutaway.seeing.trace import Trace
-from cutaway.studio.desk import Refused
+from cutaway.seeing.trace.trace import Trace
+from cutaway.studio.work_queue import Refused
 
 
 def part(value: Tensor, at: str | None, limit: int) -> Tensor:

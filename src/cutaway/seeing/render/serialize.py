@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from cutaway.seeing.changed import places
-from cutaway.seeing.trace import Trace
-from cutaway.tasks.pixels import to_picture
+from cutaway.seeing.interventions.compare import places
+from cutaway.seeing.trace.trace import Trace
+from cutaway.tasks.image_processing import to_picture
 
 if TYPE_CHECKING:
     from cutaway.model import Model

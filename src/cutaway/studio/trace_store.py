@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any
 
-from cutaway.seeing.trace import Trace
-from cutaway.studio.desk import Refused
+from cutaway.seeing.trace.trace import Trace
 from cutaway.studio.limits import Limits
+from cutaway.studio.work_queue import Refused
 
 
 @dataclass

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from cutaway.decoding.history import Tracks
 from cutaway.decoding.plan import Asked, Plan
-from cutaway.decoding.tracks import Tracks
 from cutaway.parts.cache import Cache, Memory
 from cutaway.parts.tap import anybody_listens
 

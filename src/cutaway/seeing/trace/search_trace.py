@@ -12,8 +12,8 @@ from cutaway.decoding.beam import Beams
 from cutaway.decoding.candidates import Candidates, is_alive
 from cutaway.decoding.plan import Asked, Plan
 from cutaway.decoding.processors import processed
-from cutaway.decoding.rows import Rows
 from cutaway.decoding.sample import Sampling
+from cutaway.decoding.state import Rows
 from cutaway.decoding.top import Told
 from cutaway.engines.native import Native
 from cutaway.errors import InputError

@@ -93,7 +93,7 @@ def _drawn(results: Iterable[T], pace: Pace) -> Iterator[T]:
     from rich.progress import BarColumn, Progress, ProgressColumn, Task
     from rich.text import Text
 
-    from cutaway.cli.prose import Screen
+    from cutaway.cli.pager import Screen
 
     class Count(ProgressColumn):
         def render(self, task: Task) -> Text:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from cutaway.errors import InputError
 from cutaway.parts.tap import taps
-from cutaway.seeing.drawn import matrix
+from cutaway.seeing.render.terminal import matrix
 
 if TYPE_CHECKING:
     from cutaway.model import Model

@@ -12,8 +12,8 @@ from cutaway.models.config import AnswerSpan, Classifier, LanguageModel, MaskedL
 from cutaway.models.generation import Generation
 from cutaway.parts.attention import Attention
 from cutaway.parts.tap import Listener, listening
-from cutaway.seeing.changed import probabilities
-from cutaway.seeing.looking import Given, prepare
+from cutaway.seeing.interventions.compare import probabilities
+from cutaway.seeing.trace.inputs import Given, prepare
 
 if TYPE_CHECKING:
     from cutaway.model import Model

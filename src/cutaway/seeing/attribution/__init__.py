@@ -1,0 +1,1 @@
+"""Attribution: what each layer predicts, where attention leads, which heads and which tokens matter."""

@@ -1,0 +1,1 @@
+"""The worked examples and the questions of the lecture notes, recomputed."""

@@ -1,0 +1,1 @@
+"""Traces: every named value on the way of one input, with the words on its axes."""
