@@ -1,7 +1,8 @@
 """This tree beside another one, such as a worktree of an earlier commit: `python -m bench.versus ../earlier`.
 
 The same work in two processes, one with each tree's code, taking turns. For each work the median of the ratios of
-neighbouring turns (above 1: this tree is faster), with its 95 % interval by the order of the ratios.
+neighbouring turns (above 1: this tree is faster), with its 95 % interval by the order of the ratios. Both processes are
+started anew now and then: where its memory lies makes one a few per cent faster or slower for as long as it lives.
 """
 
 import argparse
@@ -127,21 +128,22 @@ def interval(ratios: list[float]) -> tuple[float, float]:
 
 
 def compare(name: str, other: Path, place: Path, options: Namespace) -> None:
-    sides = {}
-    for tree, folder in ((ROOT, place / "this"), (other, place / "other")):
-        folder.mkdir()
-        sides[tree] = Side(tree, WORKS[name], folder)
-    try:
-        ratios, busiest = [], 0.0
-        for i in range(options.rounds):
-            rates = {}
-            for tree in sorted(sides, key=lambda tree: (tree == ROOT) == bool(i % 2)):
-                rates[tree], others = sides[tree].turn(options.seconds)
-                busiest = max(busiest, others)
-            ratios.append(rates[ROOT] / rates[other])
-    finally:
-        for side in sides.values():
-            side.stop()
+    ratios, busiest = [], 0.0
+    for pair in range(math.ceil(options.rounds / options.anew)):
+        sides = {}
+        for tree, folder in ((ROOT, place / f"this {pair}"), (other, place / f"other {pair}")):
+            folder.mkdir()
+            sides[tree] = Side(tree, WORKS[name], folder)
+        try:
+            for i in range(min(options.anew, options.rounds - len(ratios))):
+                rates = {}
+                for tree in sorted(sides, key=lambda tree: (tree == ROOT) == bool(i % 2)):
+                    rates[tree], others = sides[tree].turn(options.seconds)
+                    busiest = max(busiest, others)
+                ratios.append(rates[ROOT] / rates[other])
+        finally:
+            for side in sides.values():
+                side.stop()
     low, high = interval(ratios)
     print(
         f"{name:40}  {statistics.median(ratios):.3f}  ({low:.3f} to {high:.3f})  {len(ratios)} rounds, "
@@ -155,6 +157,7 @@ def main() -> None:
     parser.add_argument("tree", type=Path, help="the other tree")
     parser.add_argument("--work", action="append", choices=WORKS, help="once or more; default: all")
     parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--anew", type=int, default=5, help="rounds after which both processes are started anew")
     parser.add_argument("--seconds", type=float, default=1.0, help="of a turn")
     options = parser.parse_args()
     harness.stop_on_signals()

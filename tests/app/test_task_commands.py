@@ -431,8 +431,8 @@ def test_how_many_lines_there_are_is_known_of_a_file(notes: Path, monkeypatch: p
     with notes.open() as file:
         monkeypatch.setattr(sys, "stdin", file)
         assert cli_io.count_of(None) == 4
-        assert len(list(io.lines_of(file))) == 4, "counting has not read them"
+        assert len(list(cli_io.lines_of(file))) == 4, "counting has not read them"
     monkeypatch.setattr(sys, "stdin", None)
     assert cli_io.count_of(None) is None
     with pytest.raises(cutaway.errors.InputError, match="stdin is closed; give a text as argument"):
-        next(io.inputs_of(None))
+        next(cli_io.inputs_of(None))

@@ -53,7 +53,8 @@ class WholeStack:
         cache = around.cache
         n_keys = T + (0 if cache is None else cache.length)
         unknown = (self.cross and cache is None) or (T > 1 and (n_keys > LONGEST or around.holders is not None))
-        unknown = unknown or any(bias is not around.biases[0] for bias in around.biases)  # some see less than others
+        if self.stack.windows:  # some see less than others
+            unknown = unknown or any(bias is not around.biases[0] for bias in around.biases)
         if unknown or anybody_listens():
             return self.stack.through_blocks(x_BTD, around)
         x_BTD = x_BTD.detach().contiguous()  # changed in place: nobody else has seen it

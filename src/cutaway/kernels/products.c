@@ -244,6 +244,7 @@ static void quantize_row(const float *x, int64_t n, int64_t r, int64_t R, uint8_
 /* --- products --------------------------------------------------------------------------------------------------- */
 
 #define NEAR 196608 /* bytes of rows that stay in a core's own cache while all tiles are multiplied with them */
+#define AHEAD 16384 /* bytes of a weight that are on their way from memory while one row is multiplied */
 
 /* The high digits of one key by the weights of a tile; gives the first outlier of the next. */
 static inline const Outlier *high_digits(const Outlier *outlier, const int8_t *weight, Whole high[VECTORS]) {
@@ -279,13 +280,17 @@ static inline __attribute__((always_inline)) void tile(const int R, const uint8_
         Whole total[ROWS][VECTORS];
         UNROLLED for (int r = 0; r < R; r++)
             UNROLLED for (int c = 0; c < VECTORS; c++) total[r][c] = repeated(0);
-        for (int64_t k = 0; k < n; k += 4, w += 4 * TILE, q += 4 * R)
+        /* Not unrolled: the processor foresees loads by the place in the program that they come from. */
+        _Pragma("GCC unroll 1") for (int64_t k = 0; k < n; k += 4, w += 4 * TILE, q += 4 * R) {
+            if (R == 1)
+                UNROLLED for (int c = 0; c < 4 * TILE; c += 64) __builtin_prefetch(w + c + AHEAD);
             UNROLLED for (int r = 0; r < R; r++) {
                 int32_t four;
                 memcpy(&four, q + r * 4, 4);
                 const Whole x = repeated(four);
                 UNROLLED for (int c = 0; c < VECTORS; c++) total[r][c] = added(total[r][c], x, w + c * LANES * 4);
             }
+        }
         UNROLLED for (int r = 0; r < R; r++) {
             Whole high[VECTORS];
             if (next[r]->key == 2 * g) {

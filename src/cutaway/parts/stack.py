@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from torch import Tensor, nn
 
@@ -34,9 +35,9 @@ Through = Callable[[Tensor, Around], Tensor]
 class Stack(nn.Module):
     """blocks(embedding(inputs)): the encoder, or the decoder, of a Transformer. ids [B, T] -> [B, T, D]
 
-    `causal` hides the future; `windows` are the blocks' sliding windows (None: a block sees all); `rotate(positions,
-    dtype=…)` gives their rotation; `relative_bias` T5's; `final_norm` closes a pre-norm stack. Each is made once here
-    and given to every block.
+    `causal` hides the future; `windows` are the blocks' sliding windows (none: every block sees all);
+    `rotate(positions, dtype=…)` gives their rotation; `relative_bias` T5's; `final_norm` closes a pre-norm stack.
+    Each is made once here and given to every block.
     """
 
     def __init__(
@@ -56,7 +57,7 @@ class Stack(nn.Module):
         self.embedding = embedding
         self.relative_bias = relative_bias
         self.blocks = nn.ModuleList(blocks)
-        self.windows = tuple(windows) or (None,) * len(self.blocks)
+        self.windows = tuple(windows) if any(windows) else ()
         self.final_norm = final_norm
         self.fused: Through | None = None  # all blocks in one go, which engines/ may give
 
@@ -87,14 +88,15 @@ class Stack(nn.Module):
         position_bias = None
         if self.relative_bias is not None:
             position_bias = self.relative_bias.between(T, n_past + T, places if places.dim() == 2 else None)
-        made = {
-            window: masks.bias(
-                T, n_past + T, x_BTD, causal=self.causal, window=window, visible_BS=visible_BS,
-                positions_BHTS=position_bias,
-            )
-            for window in dict.fromkeys(self._reaches(n_past + T))
-        }  # fmt: skip
-        biases = [made[window] for window in self._reaches(n_past + T)]
+        bias_of = partial(
+            masks.bias, T, n_past + T, x_BTD, causal=self.causal, visible_BS=visible_BS, positions_BHTS=position_bias
+        )
+        if self.windows:
+            windows = [None if window is None or window >= n_past + T else window for window in self.windows]
+            made = {window: bias_of(window=window) for window in set(windows)}
+            biases = [made[window] for window in windows]
+        else:
+            biases = [bias_of()] * len(self.blocks)
         rotation = None if self.rotate is None else self.rotate(place, dtype=x_BTD.dtype)
         memory_BSD, memory_bias, serves = None, masks.NO_BIAS, 1
         if memory is not None:
@@ -109,10 +111,6 @@ class Stack(nn.Module):
         if cache is not None:
             cache.advance(T, visible_BS)
         return x_BTD
-
-    def _reaches(self, n_keys: int) -> list[int | None]:
-        """The windows of the blocks; None where so few keys all lie in it."""
-        return [None if window is None or window >= n_keys else window for window in self.windows]
 
     def through_blocks(self, x_BTD: Tensor, around: Around) -> Tensor:
         """Block by block, and the last norm."""
