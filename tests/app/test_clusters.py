@@ -9,10 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from cutaway.kernels import training
+from cutaway.kernels import attention, choice
 from cutaway.models.build import build
 from cutaway.models.config import StackConfig
-from cutaway.parts import attention
 from cutaway.training.defaults import with_model, with_steps
 from cutaway.training.toml import read_config
 from docs import clusters
@@ -72,8 +71,8 @@ def test_the_cpu_of_the_page_is_the_one_of_performance() -> None:
 @pytest.mark.parametrize("precision", ["bfloat16", "float32"])
 def test_activations_are_what_autograd_keeps(precision: clusters.Precision, monkeypatch: pytest.MonkeyPatch) -> None:
     """Lengths are such that no activation has the shape of a weight."""
-    monkeypatch.setattr(attention, "fused_is_faster", lambda q, k, dropout: True)  # as on a GPU,
-    monkeypatch.setattr(training, "kernels", lambda: None)  # which has no kernels of ours: they keep less
+    monkeypatch.setattr(attention, "torch_is_faster", lambda q, k, dropout: True)  # as on a GPU,
+    monkeypatch.setattr(choice, "kernels", lambda: None)  # which has no kernels of ours: they keep less
     n_words, n_rows, n_source, n_target = 100, 7, 33, 21
 
     def small(stack: StackConfig | None) -> StackConfig | None:

@@ -20,6 +20,7 @@ from torch import Tensor
 import cutaway
 from cutaway import checkpoints
 from cutaway.errors import CheckpointError, ConfigError, InputError, UnknownNameError
+from cutaway.kernels import attention
 from cutaway.models.build import build
 from cutaway.models.config import (
     Classifier,
@@ -33,7 +34,6 @@ from cutaway.models.config import (
     config_from_json,
 )
 from cutaway.models.network import Network
-from cutaway.parts import attention
 from cutaway.parts.cache import Cache, Memory
 from cutaway.parts.positions import RotaryScaling
 from cutaway.parts.tap import Tap, listening, taps
@@ -66,9 +66,9 @@ def real(output: Tensor, inputs: Inputs) -> Tensor:
 @pytest.mark.parametrize("name", FAMILIES)
 def test_listened_to_equals_fused(name: str, padding: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     network, inputs = noisy(shrunk(name)), example_inputs(shrunk(name), padding=padding)
-    monkeypatch.setattr(attention, "fused_is_faster", lambda *_: True)
+    monkeypatch.setattr(attention, "torch_is_faster", lambda *_: True)
     fused = run(network, inputs)
-    monkeypatch.setattr(attention, "fused_is_faster", lambda *_: False)
+    monkeypatch.setattr(attention, "torch_is_faster", lambda *_: False)
     explicit = run(network, inputs)
     heard = cutaway.trace(network, *inputs.args, **inputs.options)
     assert heard.output is not None

@@ -95,7 +95,7 @@ def test_rows_that_share_a_memory(name: str) -> None:
     with torch.no_grad():
         memory = network.encode(source, mask)
         own = memory.select(torch.tensor([0, 0, 0, 1, 1, 1]))
-        shared = Memory(memory.states, memory.mask, memory.final, serves=3)
+        shared = Memory(memory.states, memory.mask, memory.final, repeats=3)
         expected = network.decode(target, own)
         for cache in (None, Cache()):
             torch.testing.assert_close(network.decode(target, shared, cache), expected, **CLOSE)
@@ -113,7 +113,7 @@ def test_rows_that_share_a_memory(name: str) -> None:
             network.decode(target, shared)
         assert all(shape[0] == 6 and shape[2:] == [3, 5] for shape in shapes)
         with pytest.raises(InputError, match="^6 target rows, but the memory has 4; they must be the same$"):
-            network.decode(target, Memory(memory.states, memory.mask, memory.final, serves=2))
+            network.decode(target, Memory(memory.states, memory.mask, memory.final, repeats=2))
 
 
 @pytest.mark.parametrize("name", WRITERS)

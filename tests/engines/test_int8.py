@@ -16,18 +16,20 @@ import cutaway
 from cutaway import kernels
 from cutaway.cache import cache_folder
 from cutaway.decoding.search import write
-from cutaway.engines import choose, int8, int8_files, int8_layers, steps
+from cutaway.engines import choose, fused_modules, int8, int8_files, int8_layers
+from cutaway.engines.fused_stack import FusedStack
 from cutaway.engines.int8 import Quantizer, in_int8
 from cutaway.engines.int8_layers import Int8Linear
-from cutaway.engines.quantization import Form, QuantizedWeight, form, quantized
+from cutaway.engines.quantization import QuantizedWeight, WeightFormat, quantized, weight_format
 from cutaway.errors import ConfigError
+from cutaway.kernels.attention import by_torch
 from cutaway.loading import load
 from cutaway.model import Model
 from cutaway.models.config import TransformerConfig
 from cutaway.models.generation import Generation, Prompt
 from cutaway.models.usage import Usage
-from cutaway.parts.attention import fused
 from cutaway.parts.feedforward import ACTIVATIONS
+from cutaway.parts.kv_cache import KV
 from cutaway.parts.masks import Bias
 from cutaway.parts.norms import RMSNorm
 from cutaway.parts.positions import rotary
@@ -135,9 +137,9 @@ def test_the_largest_sums_fit() -> None:
     torch.testing.assert_close(Quantizer().linear("", plain)(x), expected, rtol=1e-5, atol=0.0)
 
 
-@pytest.mark.parametrize("wanted", [Form(64, None), Form(32, 128)])
+@pytest.mark.parametrize("wanted", [WeightFormat(64, None), WeightFormat(32, 128)])
 @pytest.mark.parametrize("width", [31, 64, 200])
-def test_quantised_weights_are_within_half_a_step(wanted: Form, width: int) -> None:
+def test_quantised_weights_are_within_half_a_step(wanted: WeightFormat, width: int) -> None:
     weight = torch.randn(200, width)
     weight[:, 0] *= 100  # one group has wide steps, and no other
     found = quantized(weight, wanted)
@@ -188,21 +190,21 @@ def test_activations_of_the_kernels(name: str, rows: int) -> None:
 @needs_compiler
 @pytest.mark.parametrize("T", [1, 2, 5, 9])
 @pytest.mark.parametrize(("heads", "groups", "width"), [(4, 4, 32), (4, 2, 8), (6, 1, 24)])
-@pytest.mark.parametrize("serves", [1, 3])
+@pytest.mark.parametrize("repeats", [1, 3])
 @pytest.mark.parametrize("biased", [False, True])
-def test_attention_of_the_kernels(T: int, heads: int, groups: int, width: int, serves: int, biased: bool) -> None:
+def test_attention_of_the_kernels(T: int, heads: int, groups: int, width: int, repeats: int, biased: bool) -> None:
     generator = torch.Generator().manual_seed(T)
     B, S = 6, 11
     q = torch.randn(B, T, heads, width, generator=generator).transpose(1, 2)
-    k, v = (torch.randn(B // serves, groups, 2 * S, width, generator=generator)[:, :, :S] for _ in range(2))
+    k, v = (torch.randn(B // repeats, groups, 2 * S, width, generator=generator)[:, :, :S] for _ in range(2))
     dense = None
     if biased:
-        dense = torch.randn(B // serves, 1, 1, S, generator=generator)
+        dense = torch.randn(B // repeats, 1, 1, S, generator=generator)
         dense[0, ..., 3:] = -torch.inf
-    ours = steps.attend(kernels.kernels(), q, k, v, Bias(dense), 0.3, serves)
-    wide = [each.repeat_interleave(serves, dim=0) for each in (k, v)]
-    bias = Bias(None if dense is None else dense.repeat_interleave(serves, dim=0))
-    torch.testing.assert_close(ours, fused(q, *wide, bias, 0.3), rtol=1e-5, atol=1e-6)  # float32, in another order
+    ours = fused_modules.attend(kernels.kernels(), q, KV(k, v), Bias(dense), 0.3)
+    wide = [each.repeat_interleave(repeats, dim=0) for each in (k, v)]
+    bias = None if dense is None else dense.repeat_interleave(repeats, dim=0)
+    torch.testing.assert_close(ours, by_torch(q, *wide, bias, 0.3), rtol=1e-5, atol=1e-6)  # float32, in another order
 
 
 @needs_compiler
@@ -216,8 +218,9 @@ def test_rms_norm_of_the_kernels() -> None:
     norm = RMSNorm(37, 1e-5)
     nn.init.normal_(norm.weight)
     x = torch.randn(3, 5, 37)
-    # float32, in another order
-    torch.testing.assert_close(steps.rms_norm(kernels.kernels(), norm, x), norm(x), rtol=1e-5, atol=1e-6)
+    exact = norm(x)
+    norm.__class__ = fused_modules.FusedRMSNorm
+    torch.testing.assert_close(norm(x), exact, rtol=1e-5, atol=1e-6)  # float32, in another order
 
 
 @needs_compiler
@@ -225,7 +228,7 @@ def test_rms_norm_of_the_kernels() -> None:
 def test_rotation_of_the_kernels(places: torch.Tensor) -> None:
     plain = rotary(places, 8)
     x = torch.randn(2, 5, 3, 8).transpose(1, 2)
-    torch.testing.assert_close(steps.QuickRotation(kernels.kernels(), plain).turn(x), plain.turn(x))
+    torch.testing.assert_close(fused_modules.FusedRotation(plain.cos, plain.sin).rotate(x), plain.rotate(x))
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -272,7 +275,7 @@ def read(folder: Path) -> torch.Tensor:
 
 
 def place(folder: Path) -> Path:
-    entry = int8_files.entry(folder, form())
+    entry = int8_files.entry(folder, weight_format())
     return cache_folder(entry.kind) / entry.name
 
 
@@ -452,17 +455,16 @@ TRANSFORMERS = [name for name in FAMILIES if isinstance(shrunk(name), Transforme
 
 @needs_products
 @pytest.mark.parametrize("name", TRANSFORMERS)
-def test_a_stack_in_one_call_is_the_stack_block_by_block(name: str) -> None:
+def test_a_stack_in_one_call_is_the_stack_block_by_block(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The whole pass over several tokens, padded and not."""
     network, inputs = noisy(shrunk(name)).eval(), example_inputs(shrunk(name))
     quick = in_int8(network)
-    whole = [module for module in quick.modules() if isinstance(module, Stack) and module.fused is not None]
+    whole = [module for module in quick.modules() if isinstance(module, FusedStack)]
     assert len(whole) == quick.has_encoder + quick.has_decoder
     with torch.inference_mode():
         exact = network(*inputs.args, **inputs.options)
         at_once = quick(*inputs.args, **inputs.options)
-        for stack in whole:
-            stack.fused = None
+        monkeypatch.setattr(FusedStack, "through_blocks", Stack.through_blocks)
         one_by_one = quick(*inputs.args, **inputs.options)
     real = torch.isfinite(at_once)
 
@@ -477,7 +479,9 @@ def test_a_stack_in_one_call_is_the_stack_block_by_block(name: str) -> None:
 @needs_products
 @pytest.mark.parametrize("name", [name for name in TRANSFORMERS if shrunk(name).decoder is not None])
 @pytest.mark.parametrize("beams", [1, 3])
-def test_a_search_in_one_call_is_the_search_block_by_block(name: str, beams: int) -> None:
+def test_a_search_in_one_call_is_the_search_block_by_block(
+    name: str, beams: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Cached steps: prompts of unlike length, rows that join and leave, beams that share a memory and hold each other's
     keys. The scores of the tokens are as close as 8 bits allow."""
     network = noisy(shrunk(name)).eval()
@@ -491,9 +495,7 @@ def test_a_search_in_one_call_is_the_search_block_by_block(name: str, beams: int
     texts = []
     for at_once in (True, False):
         if not at_once:
-            for module in quick.modules():
-                if isinstance(module, Stack):
-                    module.fused = None
+            monkeypatch.setattr(FusedStack, "through_blocks", Stack.through_blocks)
         texts.append([best for best, *_ in write(quick, prompts, options, usage)])
     same = [a.ids == b.ids for a, b in zip(*texts, strict=True)]
     assert sum(same) >= 6

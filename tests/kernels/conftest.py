@@ -2,13 +2,13 @@
 
 import pytest
 
-from cutaway.kernels import kernels, training
+from cutaway.kernels import choice, kernels
 
 
 @pytest.fixture(params=["kernels", "torch"])
 def either(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "torch":
-        monkeypatch.setattr(training, "kernels", lambda: None)
+        monkeypatch.setattr(choice, "kernels", lambda: None)
     elif kernels() is None:
         pytest.skip("no C compiler built the kernels; the same test runs by torch's steps")
     return str(request.param)

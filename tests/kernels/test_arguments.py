@@ -9,13 +9,16 @@ from torch import Tensor
 
 from cutaway import kernels as c
 from cutaway.decoding.top import log_total, top
-from cutaway.engines import steps
+from cutaway.engines.fused_modules import FusedRMSNorm, FusedRotation, attend
 from cutaway.engines.int8_layers import Int8Linear
 from cutaway.engines.quantization import quantized
-from cutaway.kernels import training
 from cutaway.kernels.arguments import address, attention_sizes, axes
+from cutaway.kernels.attention import train
+from cutaway.kernels.dropout import add_dropped
+from cutaway.kernels.loss import agreeing_loss, vocabulary_loss
+from cutaway.kernels.norms import add_norm
+from cutaway.parts.kv_cache import KV
 from cutaway.parts.masks import Bias
-from cutaway.parts.norms import RMSNorm
 from cutaway.parts.positions import rotary
 
 BUILT = c.kernels()
@@ -43,29 +46,30 @@ def with_gradients(function: Callable[..., Tensor], *inputs: Tensor) -> list[Ten
 
 def attention() -> list[Tensor]:
     q, k, v = (numbers(37, 4, 12, 32, seed=i) for i in range(3))
-    return with_gradients(lambda q, k, v: training.attend(q, k, v, None, 0.2, 30, 7), q, k, v)
+    return with_gradients(lambda q, k, v: train(q, k, v, None, 0.2, 30, 7), q, k, v)
 
 
-def add_norm() -> list[Tensor]:
+def norms() -> list[Tensor]:
     x, f, weight, bias = numbers(300, 64), numbers(300, 64, seed=1), numbers(64), numbers(64, seed=2)
-    return with_gradients(lambda *tensors: training.add_norm(*tensors, 1e-5, 30, 7), x, f, weight, bias)
+    return with_gradients(lambda *tensors: add_norm(*tensors, 1e-5, 30, 7), x, f, weight, bias)
 
 
 def dropped() -> list[Tensor]:
-    return with_gradients(lambda x, f: training.add_dropped(x, f, 30, 7), numbers(999), numbers(999, seed=1))
+    return with_gradients(lambda x, f: add_dropped(x, f, 30, 7), numbers(999), numbers(999, seed=1))
 
 
 def losses() -> list[Tensor]:
     logits, labels = numbers(500, 300), torch.arange(500) % 300
-    return [*training.vocabulary_loss(logits.clone(), labels, 0.1), *training.agreeing_loss(logits, labels, 0.1, 0.5)]
+    return [*vocabulary_loss(logits.clone(), labels, 0.1), *agreeing_loss(logits, labels, 0.1, 0.5)]
 
 
 def running() -> list[Tensor]:
     q, k, v = (numbers(8, 4, 9, 32, seed=i) for i in range(3))
-    norm = RMSNorm(32, 1e-6)
+    norm = FusedRMSNorm(32, 1e-6)
     norm.weight.data = numbers(32)
-    turned = steps.QuickRotation(BUILT, rotary(torch.arange(9), 32)).turn(q)
-    return [steps.attend(BUILT, q, k, v, Bias(None), 0.2), steps.rms_norm(BUILT, norm, q), turned]
+    rotation = rotary(torch.arange(9), 32)
+    rotated = FusedRotation(rotation.cos, rotation.sin).rotate(q)
+    return [attend(BUILT, q, KV(k, v), Bias(None), 0.2), norm(q).detach(), rotated]
 
 
 def search() -> list[Tensor]:
@@ -76,7 +80,7 @@ def int8() -> list[Tensor]:
     return [Int8Linear(quantized(numbers(70, 200)), numbers(70))(numbers(400, 200))]
 
 
-WORKS = (attention, add_norm, dropped, losses, running, search, int8)
+WORKS = (attention, norms, dropped, losses, running, search, int8)
 
 
 @pytest.mark.usefixtures("default_dtype")
@@ -147,11 +151,12 @@ def test_want_of_memory_is_an_error() -> None:
         sizes = c.Sizes(1, 1, 1, queries, TOO_MANY, 8, 1)
         with pytest.raises(MemoryError, match="no memory for the kernel attend"):
             BUILT.attend(x, x, x, None, None, None, sizes, 1.0)
-    sizes, dropout = c.Sizes(1, 1, 1, 1, 2**26, 8, 1), c.Dropout(0, 0)  # the square of the keys
+    sizes, dropout = c.Sizes(1, 1, 1, 1, 2**26, 8, 1), c.DropoutRecord(0, 0)  # the square of the keys
     with pytest.raises(MemoryError, match="attend_forward"):
         BUILT.attend_forward(x, x, x, None, None, x, sizes, 1.0, dropout)
     with pytest.raises(MemoryError, match="attend_backward"):
         BUILT.attend_backward(x, x, x, None, x, x, x, x, sizes, 1.0, dropout)
-    stack, call = c.Stack(n_blocks=1, width=TOO_MANY, heads=1, kv_heads=1, d_head=8, d_ff=8), c.Call(rows=1, queries=1)
+    stack = c.StackRecord(n_blocks=1, width=TOO_MANY, heads=1, kv_heads=1, d_head=8, d_ff=8)
+    call = c.CallRecord(rows=1, queries=1)
     with pytest.raises(MemoryError, match="run_stack"):
         BUILT.run_stack(stack, call, ctypes.c_void_p(None))

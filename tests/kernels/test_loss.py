@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional as F
 
 from cutaway.errors import InputError
-from cutaway.kernels.training import agreeing_loss, vocabulary_loss
+from cutaway.kernels.loss import agreeing_loss, vocabulary_loss
 
 # Sums of V numbers in float32: a few times the 24th bit of what is added up, in any order.
 CLOSE = {"rtol": 1e-5, "atol": 2e-6}

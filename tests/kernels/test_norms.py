@@ -5,10 +5,11 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
-from cutaway.kernels import kernels, training
+from cutaway.kernels import choice, kernels
+from cutaway.kernels.dropout import add_dropped, drawn_from, dropout
+from cutaway.kernels.norms import add_norm
 from cutaway.parts.attention import Attention
 from cutaway.parts.block import Block
-from cutaway.parts.dropout import drawn_from, dropout
 from cutaway.parts.feedforward import FeedForward
 from cutaway.parts.norms import LayerNorm, RMSNorm
 from cutaway.parts.tap import listening
@@ -59,21 +60,21 @@ def test_norm_of_a_sum(shape, kind, level):
     kept = 1.0
     if level:  # as many rows of ones, far from their mean where dropped, tell which are
         n = shape[-1]
-        seen = training.add_norm(torch.zeros(shape), torch.ones(shape), torch.ones(n), None, 1e-5, level, SEED)
+        seen = add_norm(torch.zeros(shape), torch.ones(shape), torch.ones(n), None, 1e-5, level, SEED)
         kept = (seen > 0).double() * 256 / (256 - level)
     doubles = [None if t is None else t.detach().double().requires_grad_() for t in (x, f, weight, bias)]
-    y = training.add_norm(x, f, weight, bias, 1e-5, level or 0, SEED)
+    y = add_norm(x, f, weight, bias, 1e-5, level or 0, SEED)
     compare(y, written_out(*doubles, kept), given(x, f, weight, bias), given(*doubles), grad)
 
 
 def test_x_and_what_is_left_of_f():
     """2100 numbers: more than one block of random bytes, and an unfinished word."""
     x, f, _, _, grad = inputs(3, 701)
-    left = training.add_dropped(None, torch.ones_like(f), LEVEL, SEED).double()
+    left = add_dropped(None, torch.ones_like(f), LEVEL, SEED).double()
     assert left.unique().tolist() == pytest.approx([0.0, 256 / (256 - LEVEL)])
     doubles = [t.detach().double().requires_grad_() for t in (x, f)]
-    compare(training.add_dropped(x, f, LEVEL, SEED), doubles[0] + doubles[1] * left, (x, f), doubles, grad)
-    compare(training.add_dropped(None, f, LEVEL, SEED), doubles[1] * left, (f,), doubles[1:], grad)
+    compare(add_dropped(x, f, LEVEL, SEED), doubles[0] + doubles[1] * left, (x, f), doubles, grad)
+    compare(add_dropped(None, f, LEVEL, SEED), doubles[1] * left, (f,), doubles[1:], grad)
 
 
 def test_draws_are_even_and_alike_only_for_one_seed():
@@ -81,7 +82,7 @@ def test_draws_are_even_and_alike_only_for_one_seed():
     than independent ones, p² + (1 - p)²."""
     n, p = 2**20, LEVEL / 256
     ones = torch.ones(n)
-    dropped = [training.add_dropped(None, ones, LEVEL, seed) == 0 for seed in (SEED, SEED + 1, SEED + 2**40, SEED)]
+    dropped = [add_dropped(None, ones, LEVEL, seed) == 0 for seed in (SEED, SEED + 1, SEED + 2**40, SEED)]
     for some in dropped:
         assert abs(float(some.float().mean()) - p) < 5 * (p * (1 - p) / n) ** 0.5
     same = p**2 + (1 - p) ** 2
@@ -96,7 +97,7 @@ def test_gradients_by_small_steps():
     """Central differences of the kernel itself: float32 at a step of 1e-2 is good to 1e-3."""
     x, f, weight, bias, grad = inputs(2, 6)
     tensors = [x, f, weight, bias]
-    found = torch.autograd.grad(training.add_norm(*tensors, 1e-5, LEVEL, SEED), tensors, grad)
+    found = torch.autograd.grad(add_norm(*tensors, 1e-5, LEVEL, SEED), tensors, grad)
     for tensor, its in zip(tensors, found, strict=True):
         for i in range(tensor.numel()):
             step = torch.zeros(tensor.numel())
@@ -104,7 +105,7 @@ def test_gradients_by_small_steps():
             ends = []
             for sign in (1, -1):
                 at = [t + sign * step.view(t.shape) if t is tensor else t for t in tensors]
-                ends.append((training.add_norm(*at, 1e-5, LEVEL, SEED).detach() * grad).sum())
+                ends.append((add_norm(*at, 1e-5, LEVEL, SEED).detach() * grad).sum())
             torch.testing.assert_close(its.flatten()[i], (ends[0] - ends[1]) / 2e-2, rtol=5e-3, atol=5e-3)
 
 
@@ -112,7 +113,7 @@ def test_same_bits_from_many_threads():
     *tensors, grad = inputs(40, 128)
 
     def all_of_it(_):
-        y = training.add_norm(*tensors, 1e-5, LEVEL, SEED)
+        y = add_norm(*tensors, 1e-5, LEVEL, SEED)
         return (y.detach(), *torch.autograd.grad(y, tensors, grad))
 
     first = all_of_it(None)
@@ -126,9 +127,7 @@ def test_any_strides():
     doubles = [t.detach().double().requires_grad_() for t in (x, f, weight, bias)]
     wide = torch.stack((x, x), -1)[..., 0]
     exact = written_out(*doubles, 1.0)
-    compare(
-        training.add_norm(wide, f, weight, bias, 1e-5), exact, (x, f, weight, bias), doubles, torch.ones(1).expand(4, 6)
-    )
+    compare(add_norm(wide, f, weight, bias, 1e-5), exact, (x, f, weight, bias), doubles, torch.ones(1).expand(4, 6))
 
 
 def block(norm_kind, norm_place, p):
@@ -153,7 +152,7 @@ def test_a_block_is_the_same_heard_and_without_kernels(norm_kind, norm_place, mo
     ours = gradients()
     with listening(part, {"*": lambda value, name: seen.append(name)}):
         heard = gradients()
-    monkeypatch.setattr(training, "kernels", lambda: None)
+    monkeypatch.setattr(choice, "kernels", lambda: None)
     without = gradients()
     assert "self_attention_add" in seen
     assert "feedforward_norm.normalized" in seen

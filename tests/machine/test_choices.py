@@ -17,7 +17,7 @@ from cutaway.engines import timing as engine_timing
 from cutaway.errors import ConfigError
 from cutaway.kernels import _built, _functions, _loaded, choice, compiler, kernels, why_not
 from cutaway.kernels import timing as kernel_timing
-from cutaway.kernels.choice import ANY, USUAL, KernelChoice
+from cutaway.kernels.choice import ANY, USUAL, KernelChoice, kernels_for
 from cutaway.machine import environment, processor
 from cutaway.models.presets import preset
 from cutaway.training import precision
@@ -361,7 +361,5 @@ def test_a_run_decides_about_kernels() -> None:
     own = kernel_choice(MachineChoice(kernels="own", kernel_length=3, steps_length=4))
     assert (own.own, own.kernel, own.half_steps) == (True, 3, 4)
     assert not kernel_choice(MachineChoice(kernels="torch")).own
-    from cutaway.kernels.training import kernels_for
-
     with choice.using(kernel_choice(MachineChoice(kernels="torch"))):
         assert kernels_for(torch.ones(2)) is None

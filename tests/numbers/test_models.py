@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import cutaway
+from cutaway.kernels import attention as attention_file
 from cutaway.models.build import empty, outline
 from cutaway.models.config import (
     AnswerSpan,
@@ -23,7 +24,6 @@ from cutaway.models.init import initialize
 from cutaway.models.network import Network
 from cutaway.models.presets import PRESETS
 from cutaway.models.size import PARTS
-from cutaway.parts import attention as attention_file
 from cutaway.parts.cache import Cache
 from cutaway.parts.norms import LayerNorm, RMSNorm
 from cutaway.parts.tap import listening
@@ -132,14 +132,14 @@ def check_against_oracle(config: Config, inputs: Inputs, *, listen_to_all: bool,
 @pytest.mark.parametrize("padding", ["right", "left", None])
 @pytest.mark.parametrize("name", [name for name in FAMILIES + VARIANTS if name != "vit-tiny"])
 def test_model_equals_oracle(name, padding, listen_to_all, monkeypatch):
-    monkeypatch.setattr(attention_file, "fused_is_faster", lambda *_: not listen_to_all)
+    monkeypatch.setattr(attention_file, "torch_is_faster", lambda *_: not listen_to_all)
     config = variant(name)
     check_against_oracle(config, example_inputs(config, seed=2, padding=padding), listen_to_all=listen_to_all)
 
 
 @pytest.mark.parametrize("listen_to_all", [False, True], ids=["fused", "written_out"])
 def test_vit_equals_oracle(listen_to_all, monkeypatch):
-    monkeypatch.setattr(attention_file, "fused_is_faster", lambda *_: not listen_to_all)
+    monkeypatch.setattr(attention_file, "torch_is_faster", lambda *_: not listen_to_all)
     config = shrunk("vit-tiny")
     check_against_oracle(config, example_inputs(config, seed=2), listen_to_all=listen_to_all)
 

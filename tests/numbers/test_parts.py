@@ -11,23 +11,24 @@ import torch
 from torch import nn
 
 from cutaway.errors import ConfigError, InputError
+from cutaway.kernels import attention as attention_file
+from cutaway.kernels.dropout import dropout
 from cutaway.models.build import build
-from cutaway.parts import attention as attention_file
 from cutaway.parts import masks, positions
 from cutaway.parts.attention import Attention, head_width, merge_heads, split_heads
 from cutaway.parts.block import Block
 from cutaway.parts.cache import Cache, Memory
-from cutaway.parts.dropout import Dropout, dropout
+from cutaway.parts.dropout import Dropout
 from cutaway.parts.embedding import Embedding, PatchEmbedding
 from cutaway.parts.feedforward import ACTIVATIONS, FeedForward
-from cutaway.parts.kv_cache import KeyValues
+from cutaway.parts.kv_cache import KVCache
+from cutaway.parts.lookup import EmbeddingTable
 from cutaway.parts.masks import NO_BIAS, Bias
 from cutaway.parts.norms import BatchNorm, LayerNorm, RMSNorm, norm
 from cutaway.parts.positions import LearnedPositions, RelativeBias, RotaryScaling, rotary, sinusoidal
 from cutaway.parts.recurrent import RecurrentLayer
 from cutaway.parts.recurrent_attention import RecurrentAttention
 from cutaway.parts.stack import Stack
-from cutaway.parts.table import Table
 from cutaway.parts.tap import Tap, heard, listening, taps
 from tests.families import arrays, noisy, shrunk
 from tests.numbers import oracle
@@ -52,7 +53,7 @@ def _seed():
 def run(request, monkeypatch):
     """run(module, *inputs): one of the two paths, and the values of all taps if it is the written-out one."""
     is_fused = request.param == "fused"
-    monkeypatch.setattr(attention_file, "fused_is_faster", lambda *_: is_fused)
+    monkeypatch.setattr(attention_file, "torch_is_faster", lambda *_: is_fused)
 
     def runner(module, *args, **options):
         runner.seen = {}
@@ -124,7 +125,7 @@ def test_cross_attention(run, mask):
 def test_rotary_grouped_attention(run, mask, scaling):
     attention = noisy(Attention(D, H, n_kv_heads=G, d_head=K, qkv_bias=False, out_bias=False, rotary=True))
     x = torch.randn(B, S, D)
-    place = positions.count(S, mask, x.device)
+    place = positions.position_ids(S, mask, x.device)
     rotation = rotary(place, K, base=100.0, scaling=scaling)
     y = run(attention, x, bias=masks.bias(S, S, x, causal=True, visible_BS=mask), rotation=rotation)
     frequencies = oracle.rotary_frequencies(K, 100.0, scaling and asdict(scaling))
@@ -205,7 +206,7 @@ def test_fused_unless_somebody_listens_to_what_is_inside(monkeypatch, n_heads):
     attention = Attention(8, n_heads).eval()  # in training, short ones have a kernel of ours: tests/kernels
     calls = []
     fused = nn.functional.scaled_dot_product_attention
-    monkeypatch.setattr(attention_file, "fused_is_faster", lambda *_: True)
+    monkeypatch.setattr(attention_file, "torch_is_faster", lambda *_: True)
     monkeypatch.setattr(
         nn.functional, "scaled_dot_product_attention", lambda *a, **k: calls.append(1) or fused(*a, **k)
     )
@@ -223,11 +224,11 @@ def test_fused_unless_somebody_listens_to_what_is_inside(monkeypatch, n_heads):
 
 
 def test_attention_remembers(run):
-    """Token after token with a slot, or all at once: the same."""
+    """Token after token with a cache, or all at once: the same."""
     attention = noisy(Attention(D, H, n_kv_heads=G, d_head=K, rotary=True))
     x = torch.randn(B, S, D)
     whole = attention(x, bias=masks.bias(S, S, x, causal=True), rotation=rotary(torch.arange(S), K))
-    slot = KeyValues()
+    cache = KVCache()
     with torch.no_grad():
         for start, end in ((0, 3), (3, 4), (4, 7)):  # a prompt, one token, several tokens
             n = end - start
@@ -236,17 +237,17 @@ def test_attention_remembers(run):
                 x[:, start:end],
                 bias=masks.bias(n, end, x, causal=True),
                 rotation=rotary(torch.arange(start, end), K),
-                slot=slot,
+                kv_cache=cache,
             )
             torch.testing.assert_close(y, whole[:, start:end].detach(), **SAME_SUMS)
 
 
 def test_memory_is_projected_once():
     attention = noisy(Attention(D, H, d_head=K))
-    x, memory, slot = torch.randn(B, 1, D), torch.randn(B, S, D), KeyValues()
-    first = attention(x, memory, slot=slot)
-    equal(attention(x, torch.full_like(memory, torch.nan), slot=slot), first)
-    assert slot.length == S
+    x, memory, cache = torch.randn(B, 1, D), torch.randn(B, S, D), KVCache()
+    first = attention(x, memory, kv_cache=cache)
+    equal(attention(x, torch.full_like(memory, torch.nan), kv_cache=cache), first)
+    assert cache.length == S
 
 
 def test_attention_arguments_and_vectors():
@@ -267,8 +268,8 @@ def test_attention_arguments_and_vectors():
             attention(torch.zeros(shape))
     with pytest.raises(InputError, match="memory has shape"):
         attention(torch.zeros(B, T, D), torch.zeros(B, S, D + 1))
-    with pytest.raises(InputError, match=f"x has {B} rows, but the memory has 1"):
-        attention(torch.zeros(B, T, D), torch.zeros(1, S, D))
+    with pytest.raises(InputError, match=f"x has {B} rows, but the memory has 2"):
+        attention(torch.zeros(B, T, D), torch.zeros(2, S, D))
 
 
 def test_formulas_say_what_is_computed():
@@ -502,12 +503,12 @@ def test_sinusoidal_needs_an_even_width():
 
 def test_positions_are_counted_in_the_real_sequence():
     cpu = torch.device("cpu")
-    equal(positions.count(3, None, cpu), torch.arange(3))
-    equal(positions.count(3, torch.tensor([[1, 1, 0]]).bool(), cpu), torch.arange(3))  # right: nothing shifts
+    equal(positions.position_ids(3, None, cpu), torch.arange(3))
+    equal(positions.position_ids(3, torch.tensor([[1, 1, 0]]).bool(), cpu), torch.arange(3))  # right: nothing shifts
     left = torch.tensor([[0, 0, 1, 1, 1], [1, 1, 1, 1, 1]]).bool()
-    equal(positions.count(5, left, cpu), torch.tensor([[0, 0, 0, 1, 2], [0, 1, 2, 3, 4]]))
+    equal(positions.position_ids(5, left, cpu), torch.tensor([[0, 0, 0, 1, 2], [0, 1, 2, 3, 4]]))
     gap = torch.tensor([[1, 1, 0, 1], [1, 1, 1, 1]]).bool()  # a short prompt, padded right, and its first new token
-    equal(positions.count(4, gap, cpu), torch.tensor([[0, 1, 1, 2], [0, 1, 2, 3]]))
+    equal(positions.position_ids(4, gap, cpu), torch.tensor([[0, 1, 1, 2], [0, 1, 2, 3]]))
 
 
 def test_learned_positions():
@@ -522,7 +523,7 @@ def test_learned_positions():
 def test_rotary(scaling):
     x = torch.randn(B, H, T, K)
     place = torch.tensor([0, 1, 5, 30, 100])
-    y = rotary(place, K, base=100.0, scaling=scaling).turn(x)
+    y = rotary(place, K, base=100.0, scaling=scaling).rotate(x)
     frequencies = oracle.rotary_frequencies(K, 100.0, scaling and asdict(scaling))
     for b in range(B):
         for h in range(H):
@@ -547,7 +548,7 @@ def test_rotary_angles_are_as_exact_as_the_network():
 def test_rotary_by_row():
     x = torch.randn(2, H, 3, K)
     place = torch.tensor([[0, 0, 1], [0, 1, 2]])
-    y = rotary(place, K).turn(x)
+    y = rotary(place, K).rotate(x)
     for b in range(2):
         for h in range(H):
             theirs = oracle.rotary(double(x[b, h]), place[b].tolist(), oracle.rotary_frequencies(K))
@@ -558,7 +559,7 @@ def test_rotated_scores_depend_on_the_distance_only():
     q, k = torch.randn(K), torch.randn(K)
     place = torch.arange(12)
     rotation = rotary(place, K, base=100.0)
-    turned_q, turned_k = rotation.turn(q.expand(1, 1, 12, K)), rotation.turn(k.expand(1, 1, 12, K))
+    turned_q, turned_k = rotation.rotate(q.expand(1, 1, 12, K)), rotation.rotate(k.expand(1, 1, 12, K))
     scores = (turned_q @ turned_k.mT)[0, 0]
     for distance in range(-11, 12):
         diagonal = scores.diagonal(distance)
@@ -709,14 +710,14 @@ def test_patch_embedding_errors():
 
 
 def test_table():
-    table = Table(5, D, "token")
+    table = EmbeddingTable(5, D, "token")
     ids = torch.tensor([[4, 0], [2, 2]])
     equal(table(ids), table.weight[ids])
     equal(table(ids.int()), table.weight[ids])
 
 
 def test_table_errors():
-    table = Table(5, D, "token")
+    table = EmbeddingTable(5, D, "token")
     for wrong in (5, -1):
         with pytest.raises(InputError, match=rf"^token id {wrong} is outside this model's 5 \(0 to 4\); was the input"):
             table(torch.tensor([[1, wrong]]))
@@ -1063,11 +1064,11 @@ def test_the_causal_shortcut_is_the_dense_mask(causal):
 
 def test_checked_mask():
     good = torch.tensor([[True, False], [True, True]])
-    assert masks.checked(good, (2, 2), "the mask") is good
+    assert masks.check_mask(good, (2, 2), "the mask") is good
     with pytest.raises(InputError, match=r"^the mask has dtype int64; a mask is boolean, True = may attend"):
-        masks.checked(good.long(), (2, 2), "the mask")
+        masks.check_mask(good.long(), (2, 2), "the mask")
     with pytest.raises(InputError, match=r"^the mask has shape \[2, 2\]; the tokens it belongs to have \[2, 3\]$"):
-        masks.checked(good, (2, 3), "the mask")
+        masks.check_mask(good, (2, 3), "the mask")
     with pytest.raises(InputError, match=r"^the mask hides every token of row 1; leave at least one visible"):
         masks.require_tokens(torch.tensor([[True, False], [False, False]]), "the mask")
 
@@ -1077,65 +1078,65 @@ def test_checked_mask():
 
 @pytest.mark.parametrize("capacity", [0, 4, 20])
 def test_keys_and_values_grow(capacity):
-    slot = KeyValues(capacity)
-    assert slot.all is None
+    cache = KVCache(capacity)
+    assert cache.filled is None
     keys, values = torch.randn(B, G, 12, K), torch.randn(B, G, 12, K)
     start = 0
     for n in (3, 1, 1, 1, 6):
-        k, v = slot.append(keys[:, :, start : start + n], values[:, :, start : start + n])
+        k, v, _ = cache.append(keys[:, :, start : start + n], values[:, :, start : start + n])
         start += n
-        assert slot.length == start
-        for pair in ((k, v), slot.all):
+        assert cache.length == start
+        for pair in ((k, v), cache.filled[:2]):
             equal(pair[0], keys[:, :, :start])
             equal(pair[1], values[:, :, :start])
-    assert slot.keys.shape[2] >= max(12, capacity)
+    assert cache.keys.shape[2] >= max(12, capacity)
 
 
 def test_capacity_saves_copies():
-    slot = KeyValues(20)
-    slot.append(torch.randn(B, G, 3, K), torch.randn(B, G, 3, K))
-    room = slot.keys.data_ptr()
+    cache = KVCache(20)
+    cache.append(torch.randn(B, G, 3, K), torch.randn(B, G, 3, K))
+    room = cache.keys.data_ptr()
     for _ in range(17):
-        slot.append(torch.randn(B, G, 1, K), torch.randn(B, G, 1, K))
-    assert slot.keys.data_ptr() == room
-    slot.append(torch.randn(B, G, 1, K), torch.randn(B, G, 1, K))
-    assert slot.keys.data_ptr() != room
-    assert slot.keys.shape[2] == 40  # doubled
-    assert slot.length == 21
+        cache.append(torch.randn(B, G, 1, K), torch.randn(B, G, 1, K))
+    assert cache.keys.data_ptr() == room
+    cache.append(torch.randn(B, G, 1, K), torch.randn(B, G, 1, K))
+    assert cache.keys.data_ptr() != room
+    assert cache.keys.shape[2] == 40  # doubled
+    assert cache.length == 21
 
 
 def test_what_is_appended_is_copied():
-    slot, k = KeyValues(), torch.zeros(1, 1, 2, K)
-    slot.append(k, k)
+    cache, k = KVCache(), torch.zeros(1, 1, 2, K)
+    cache.append(k, k)
     k += 1
-    equal(slot.all[0], torch.zeros(1, 1, 2, K))
+    equal(cache.filled[0], torch.zeros(1, 1, 2, K))
 
 
 def test_select_with_repeats():
-    slot = KeyValues(9)
+    cache = KVCache(9)
     keys, values = torch.randn(B, G, 5, K), torch.randn(B, G, 5, K)
-    slot.append(keys[:, :, :4], values[:, :, :4])
+    cache.append(keys[:, :, :4], values[:, :, :4])
     rows = torch.tensor([2, 0, 0, 1])
-    slot.select(rows)
-    k, v = slot.append(keys[rows][:, :, 4:], values[rows][:, :, 4:])
+    cache.select(rows)
+    k, v, _ = cache.append(keys[rows][:, :, 4:], values[rows][:, :, 4:])
     equal(k, keys[rows])
     equal(v, values[rows])
-    KeyValues().select(rows)  # nothing yet: nothing to do
+    KVCache().select(rows)  # nothing yet: nothing to do
 
 
 def test_gradients_go_through_the_cache():
     """Each step squares all keys so far, so backward needs them as they were then."""
-    slot = KeyValues(8)
+    cache = KVCache(8)
     steps = [torch.randn(B, G, 1, K, requires_grad=True) for _ in range(3)]
     loss = torch.zeros(())
     for step in steps:
-        k, v = slot.append(step, 2 * step)
+        k, v, _ = cache.append(step, 2 * step)
         loss = loss + (k * v).sum()
     loss.backward()
     for step, n_times in zip(steps, (3, 2, 1), strict=True):  # the first is there in all three steps
         torch.testing.assert_close(step.grad, n_times * 4 * step.detach(), **SAME_SUMS)
     with torch.no_grad():  # and it goes on without them
-        k, _ = slot.append(torch.ones(B, G, 1, K), torch.ones(B, G, 1, K))
+        k, *_ = cache.append(torch.ones(B, G, 1, K), torch.ones(B, G, 1, K))
     equal(k, torch.cat([*steps, torch.ones(B, G, 1, K)], dim=2).detach())
 
 
@@ -1155,20 +1156,20 @@ def test_cache_remembers_masks():
 def test_cache_selects_everything_it_holds():
     cache = Cache(capacity=6, state=(torch.arange(3.0)[:, None],), mask=RIGHT, length=S)
     keys = torch.randn(B, G, 2, K)
-    cache.slot("0.self_attention").append(keys, keys)
+    cache.of("0.self_attention").append(keys, keys)
     cache.select(torch.tensor([2, 2]))
     equal(cache.state[0], torch.tensor([[2.0], [2.0]]))
     equal(cache.mask, RIGHT[[2, 2]])
-    equal(cache.slot("0.self_attention").all[0], keys[[2, 2]])
+    equal(cache.of("0.self_attention").filled.keys, keys[[2, 2]])
     assert cache.length == S
 
 
 def test_cache_slots():
     cache = Cache(capacity=6)
-    assert cache.slot("a") is cache.slot("a")
-    assert cache.slot("a") is not cache.slot("b")
-    assert cache.slot("a").capacity == 6
-    assert cache.slot("memory", grows=False).capacity == 0
+    assert cache.of("a") is cache.of("a")
+    assert cache.of("a") is not cache.of("b")
+    assert cache.of("a").capacity == 6
+    assert cache.of("memory", grows=False).capacity == 0
 
 
 def test_memory_selects_rows():
@@ -1217,7 +1218,7 @@ def test_dropout_backward_uses_the_same_mask():
 def test_dropout_off():
     x = torch.randn(4, 5)
     assert dropout(x, 0.0) is x
-    assert dropout(x, 0.5, training=False) is x
+    assert Dropout(0.5).eval()(x) is x
     layer = Dropout(0.5).eval()
     assert layer(x) is x
     before = x.clone()

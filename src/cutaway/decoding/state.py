@@ -130,7 +130,7 @@ class Rows:
         if self.cache is not None:
             self.cache.widen(width)
         if self.memory is not None:
-            self.memory = Memory(self.memory.states, self.memory.mask, self.memory.final, serves=width)
+            self.memory = Memory(self.memory.states, self.memory.mask, self.memory.final, repeats=width)
         self.width = width
 
     def reorder(self, rows: Tensor) -> None:

@@ -11,7 +11,7 @@ from cutaway.engines.engine import Engine, EngineName, Precision
 from cutaway.engines.int8 import Quantizer
 from cutaway.engines.native import Native
 from cutaway.engines.prepare import on_cpu
-from cutaway.engines.quantization import form
+from cutaway.engines.quantization import weight_format
 from cutaway.engines.timing import bfloat16_runs_faster, ctranslate2_is_faster, has_ctranslate2
 from cutaway.errors import ConfigError, unknown
 from cutaway.machine.environment import ENGINE, forced
@@ -103,7 +103,7 @@ def _n_blocks(network: Network) -> int:
 
 def _in_int8(network: Network, usage: Usage, folder: Path | None) -> Native:
     """With the weights that an earlier run kept, or quantised now and kept."""
-    stored = None if folder is None else int8_files.read(folder, form())
+    stored = None if folder is None else int8_files.read(folder, weight_format())
     if stored is not None:
         try:
             return Native(network, usage, "int8", Quantizer(stored))
@@ -112,5 +112,5 @@ def _in_int8(network: Network, usage: Usage, folder: Path | None) -> Native:
     quantizer = Quantizer()
     engine = Native(network, usage, "int8", quantizer)
     if folder is not None:
-        int8_files.keep(folder, quantizer.made, form())
+        int8_files.keep(folder, quantizer.made, weight_format())
     return engine

@@ -5,11 +5,18 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from cutaway.engines.int8_layers import FUSED, Gated, Int8Linear, Int8Vocabulary, Part
-from cutaway.engines.prepare import on_cpu, twin, with_quick_calls
-from cutaway.engines.quantization import QuantizedWeight, form, quantized
-from cutaway.engines.stacks import with_whole_stacks
-from cutaway.engines.steps import with_quick_steps
+from cutaway.engines.fused_modules import install_fused_modules
+from cutaway.engines.fused_stack import install_fused_stacks
+from cutaway.engines.int8_layers import (
+    FUSED,
+    Int8Attention,
+    Int8FeedForward,
+    Int8Linear,
+    Int8Vocabulary,
+    OutputSlice,
+)
+from cutaway.engines.prepare import bypass_module_call, on_cpu, twin
+from cutaway.engines.quantization import QuantizedWeight, quantized, weight_format
 from cutaway.errors import ConfigError
 from cutaway.models.heads import Vocabulary
 from cutaway.models.network import Network
@@ -36,7 +43,7 @@ class Quantizer:
             weight = quantized(weights[0] if len(weights) == 1 else torch.cat(weights))
         else:
             numbers, multipliers, scales = (self.stored[f"{name}.{part}"] for part in QuantizedWeight.NAMES)
-            weight = QuantizedWeight(numbers, multipliers, scales, form().group)
+            weight = QuantizedWeight(numbers, multipliers, scales, weight_format().group)
             weight.check(sum(map(len, weights)), weights[0].shape[1])
         self.made |= {f"{name}.{part}": tensor for part, tensor in weight.tensors.items()}
         return Int8Linear(weight, bias)
@@ -60,32 +67,36 @@ def in_int8(network: Network, quantizer: Quantizer | None = None) -> Network:
         assert isinstance(copied.head, nn.Module)
         assert isinstance(weight, Tensor)
         copied.head.vocabulary = Int8Vocabulary(vocabulary, make.layer("head.vocabulary", [weight], bias))
-    with_quick_steps(copied)
-    with_quick_calls(copied)
-    with_whole_stacks(copied)
+    install_fused_modules(copied)
+    install_fused_stacks(copied)
+    bypass_module_call(copied)
     return copied
 
 
 def _attention(module: Attention, name: str, make: Quantizer) -> None:
-    if module.cross:
-        for part in ("q", "k", "v"):
-            setattr(module, part, make.linear(f"{name}.{part}", getattr(module, part)))
-    else:
-        module.joined = make.linear(f"{name}.joined", module.q, module.k, module.v)
-    setattr(module, "out", make.linear(f"{name}.out", module.out))  # noqa: B010  # typed as what it is not any more
+    made = {part: make.linear(f"{name}.{part}", getattr(module, part)) for part in ("q", "k", "v") if module.cross}
+    if not module.cross:
+        made["qkv"] = make.linear(f"{name}.qkv", module.q, module.k, module.v)
+    made["out"] = make.linear(f"{name}.out", module.out)
+    _become(module, Int8Attention, made)
 
 
 def _feedforward(module: FeedForward, name: str, make: Quantizer) -> None:
     down = make.linear(f"{name}.down", module.down)
     if module.gate is not None:
-        joined, n = make.linear(f"{name}.joined", module.up, module.gate), module.up.out_features
-        module.fused = nn.Sequential(Gated(joined, module.activation), down)
-        setattr(module, "up", Part(joined, 0, n))  # noqa: B010  # for those who look
-        setattr(module, "gate", Part(joined, n, 2 * n))  # noqa: B010
+        first, n = make.linear(f"{name}.first", module.up, module.gate), module.up.out_features
+        slices = {"up": OutputSlice(first, 0, n), "gate": OutputSlice(first, n, 2 * n)}  # for those who look
+        _become(module, Int8FeedForward, {"first": first, "down": down, **slices})
+        return
+    up = make.linear(f"{name}.up", module.up)
+    activation = FUSED.get(module.activation)
+    if activation is not None and up.kernels is not None:
+        _become(module, Int8FeedForward, {"first": up.activated(activation), "up": up, "down": down})
     else:
-        up = make.linear(f"{name}.up", module.up)
-        activation = FUSED.get(module.activation)
-        if activation is not None and up.kernels is not None:
-            module.fused = nn.Sequential(up.activated(activation), down)
-        setattr(module, "up", up)  # noqa: B010
-    setattr(module, "down", down)  # noqa: B010
+        _become(module, FeedForward, {"up": up, "down": down})
+
+
+def _become(module: nn.Module, kind: type[nn.Module], layers: Mapping[str, nn.Module]) -> None:
+    module.__class__ = kind
+    for name, layer in layers.items():
+        setattr(module, name, layer)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from cutaway.cache import Entry
 from cutaway.checkpoints.weights import WEIGHTS, outgoing, write_weights
-from cutaway.engines.quantization import Form
+from cutaway.engines.quantization import WeightFormat
 
 LARGEST = 10_000_000_000
 """Bytes of all files together: beyond it, those that were not used for the longest time are removed."""
@@ -24,7 +24,7 @@ _BESIDE = "cutaway-int8.safetensors"  # what earlier versions wrote into the mod
 log = logging.getLogger("cutaway")
 
 
-def identity(folder: Path, form: Form) -> str:
+def identity(folder: Path, form: WeightFormat) -> str:
     """The weight files of a model: names, sizes, times, and how they were quantised (see quantization.py). A model
     that was saved again has another, and so has a processor of another kind. No program can set the time of a file's
     last change (ctime), so one that was put in another's place is noticed without being read."""
@@ -34,13 +34,13 @@ def identity(folder: Path, form: Form) -> str:
     return hashlib.sha256(repr((told, form)).encode()).hexdigest()
 
 
-def entry(folder: Path, form: Form) -> Entry:
+def entry(folder: Path, form: WeightFormat) -> Entry:
     """The place of the model in this folder; its weights of before go when new ones come."""
     subject = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16]
     return Entry("int8", identity(folder, form)[:32], subject)
 
 
-def read(folder: Path, form: Form) -> dict[str, Tensor] | None:
+def read(folder: Path, form: WeightFormat) -> dict[str, Tensor] | None:
     """What `keep` wrote for the weights that are there now; None if there is nothing."""
     try:
         found = entry(folder, form).find()
@@ -52,7 +52,7 @@ def read(folder: Path, form: Form) -> dict[str, Tensor] | None:
         return None
 
 
-def keep(folder: Path, tensors: Mapping[str, Tensor], form: Form) -> None:
+def keep(folder: Path, tensors: Mapping[str, Tensor], form: WeightFormat) -> None:
     """Writes them, whole or not at all; a full or read-only disk only costs the next start some time."""
     if sum(tensor.nbytes for tensor in tensors.values()) > LARGEST:
         return

@@ -7,18 +7,17 @@ Without kernels the weights alone are in 8 bits. A token's product does not depe
 
 import copy
 import ctypes
-from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from cutaway.engines.fused_modules import FusedAttention
 from cutaway.engines.quantization import QuantizedWeight
-from cutaway.kernels import Linear as Record
-from cutaway.kernels import kernels
+from cutaway.kernels import LinearRecord, kernels
 from cutaway.kernels.arguments import address
 from cutaway.models.heads import Vocabulary
-from cutaway.parts.feedforward import ACTIVATIONS, Activation
+from cutaway.parts.feedforward import ACTIVATIONS, Activation, FeedForward
 from cutaway.parts.tap import heard
 
 _NUMBERED: tuple[Activation, ...] = ("relu", "gelu", "gelu_tanh", "silu")
@@ -47,14 +46,14 @@ class Int8Linear(nn.Module):
                 *(None if each is None else F.pad(each, (0, missing)) for each in numbers),
             ]
             addresses = [None if each is None else each.data_ptr() for each in self.kept]
-            self.record = Record(*addresses, n_in=self.in_features, n_out=self.out_features, activation=0)
+            self.record = LinearRecord(*addresses, n_in=self.in_features, n_out=self.out_features, activation=0)
             # Looked up once: a step of a small model spends more time on asking than on multiplying.
             self.address, self.room = ctypes.byref(self.record), self.kernels.linear_room(self.in_features, 1)
 
     def activated(self, activation: int) -> "Int8Linear":
         """The same layer and an activation, in one go; its number is that of kernels.h."""
         layer = copy.copy(self)
-        layer.record = Record.from_buffer_copy(self.record)
+        layer.record = LinearRecord.from_buffer_copy(self.record)
         layer.record.activation = activation
         layer.address = ctypes.byref(layer.record)
         return layer
@@ -86,7 +85,7 @@ def packed_multipliers(multipliers_EG: Tensor, columns: int) -> Tensor:
     return F.pad(multipliers_EG, (0, 0, 0, -E % columns)).view(-1, columns, G).transpose(1, 2).contiguous()
 
 
-class Part(nn.Module):
+class OutputSlice(nn.Module):
     """Some of the outputs of a layer."""
 
     def __init__(self, layer: Int8Linear, start: int, stop: int) -> None:
@@ -97,16 +96,34 @@ class Part(nn.Module):
         return self.layer(x)[..., self.start : self.stop]
 
 
-class Gated(nn.Module):
-    """act(x W_gate) · x W₁, with both products in one."""
+class Int8Attention(FusedAttention):
+    """Attention with its products in 8 bits; q, k and v of self-attention in one."""
 
-    def __init__(self, joined: Int8Linear, activation: Callable[[Tensor], Tensor]) -> None:
-        super().__init__()
-        self.joined, self.activation = joined, activation
+    qkv: Int8Linear
+
+    def project(self, x_BTD: Tensor, source_BSD: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        if self.cross:
+            return super().project(x_BTD, source_BSD)
+        E, G = self.q.out_features, self.k.out_features
+        q_BTE, k_BSE, v_BSE = self.qkv(x_BTD).split((E, G, G), dim=-1)
+        return q_BTE, k_BSE, v_BSE
+
+
+class Int8FeedForward(FeedForward):
+    """A feed-forward network with its products in 8 bits: what comes before `down` in one, activation included if it is
+    not gated."""
+
+    first: Int8Linear
 
     def forward(self, x_BTD: Tensor) -> Tensor:
-        up_BTF, gate_BTF = self.joined(x_BTD).chunk(2, dim=-1)
-        return self.activation(gate_BTF).mul_(up_BTF)
+        if self.gate is None:
+            if heard(self.hidden, self.activated):
+                return super().forward(x_BTD)
+            return self.output(self.down(self.first(x_BTD)))
+        if heard(self.hidden, self.gates, self.activated):
+            return super().forward(x_BTD)
+        up_BTF, gate_BTF = self.first(x_BTD).chunk(2, dim=-1)
+        return self.output(self.down(self.activation(gate_BTF).mul_(up_BTF)))
 
 
 class Int8Vocabulary(nn.Module):

@@ -9,9 +9,9 @@ from torch import Tensor
 from cutaway.decoding.search import stream, write
 from cutaway.devices import DTYPES, memory_explained
 from cutaway.engines.engine import Decode, Engine, EngineName, Precision
+from cutaway.engines.fused_modules import install_fused_modules
 from cutaway.engines.int8 import Quantizer, in_int8
-from cutaway.engines.prepare import on_cpu, twin, with_quick_calls
-from cutaway.engines.steps import with_quick_steps
+from cutaway.engines.prepare import bypass_module_call, on_cpu, twin
 from cutaway.models.generation import Generation, Prompt, Token, Written
 from cutaway.models.network import Network
 from cutaway.models.usage import Usage
@@ -58,6 +58,6 @@ def in_precision(network: Network, precision: Precision) -> Network:
     """A network with the same weights, or copies in another dtype, ready to run."""
     ready = twin(network, DTYPES[precision])
     if precision == "float32" and on_cpu(network):
-        with_quick_steps(ready)
-    with_quick_calls(ready)
+        install_fused_modules(ready)
+    bypass_module_call(ready)
     return ready

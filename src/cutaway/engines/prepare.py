@@ -26,7 +26,7 @@ def on_cpu(network: Network) -> bool:
     return all(weight.device.type == "cpu" for weight in network.parameters())
 
 
-def with_quick_calls(network: Network) -> None:
+def bypass_module_call(network: Network) -> None:
     """Modules and weights found as plain attributes, and called without a look at torch's hooks, of which a twin has
     none (taps are heard as ever).
 

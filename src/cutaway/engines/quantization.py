@@ -20,7 +20,7 @@ USUAL_GROUP = 64
 
 
 @dataclass(frozen=True)
-class Form:
+class WeightFormat:
     """What the products of this machine ask of a weight."""
 
     group: int
@@ -63,20 +63,20 @@ class QuantizedWeight:
             raise ValueError(f"quantised numbers are {found}, expected {expected}")
 
 
-def form() -> Form:
+def weight_format() -> WeightFormat:
     built = kernels()
-    return Form(USUAL_GROUP, None) if built is None else Form(built.group, built.largest_pair)
+    return WeightFormat(USUAL_GROUP, None) if built is None else WeightFormat(built.group, built.largest_pair)
 
 
-def quantized(weight_ED: Tensor, wanted: Form | None = None) -> QuantizedWeight:
+def quantized(weight_ED: Tensor, wanted: WeightFormat | None = None) -> QuantizedWeight:
     """The nearest numbers of 8 bits, some rows at a time."""
-    wanted = wanted or form()
+    wanted = wanted or weight_format()
     parts = [_quantized(part.detach().float(), wanted) for part in torch.split(weight_ED, ROWS_AT_ONCE)]
     q, multipliers, scales = (torch.cat(each) for each in zip(*parts, strict=True))
     return QuantizedWeight(q, multipliers, scales, wanted.group)
 
 
-def _quantized(weight_ED: Tensor, wanted: Form) -> tuple[Tensor, Tensor, Tensor]:
+def _quantized(weight_ED: Tensor, wanted: WeightFormat) -> tuple[Tensor, Tensor, Tensor]:
     E, D = weight_ED.shape
     groups_EGX = F.pad(weight_ED, (0, -D % wanted.group)).view(E, -1, wanted.group)
     steps_EG = groups_EGX.abs().amax(-1) / 127

@@ -41,7 +41,7 @@ class _Record(ctypes.Structure):
     """A struct of kernels.h or stack.c. Tensors are given by their addresses, so who makes one keeps them alive."""
 
 
-class Linear(_Record):
+class LinearRecord(_Record):
     _fields_ = (
         ("weight", _P), ("multipliers", _P), ("scales", _P), ("totals", _P), ("bias", _P),
         ("n_in", _N), ("n_out", _N), ("activation", _N),
@@ -53,42 +53,42 @@ class Axes(_Record):
 
 
 class Sizes(_Record):
-    _fields_ = tuple((name, _N) for name in ("rows", "heads", "kv_heads", "queries", "keys", "width", "serves"))
+    _fields_ = tuple((name, _N) for name in ("rows", "heads", "kv_heads", "queries", "keys", "width", "repeats"))
 
 
-class Norm(_Record):
+class NormRecord(_Record):
     _fields_ = (("weight", _P), ("bias", _P), ("epsilon", _R))
 
 
-class Rotation(_Record):
+class RotationRecord(_Record):
     _fields_ = (("cosines", _P), ("sines", _P), ("row", _N))
 
 
-class Dropout(_Record):
+class DropoutRecord(_Record):
     _fields_ = (("seed", ctypes.c_uint64), ("level", _N))
 
 
-class Block(_Record):
+class BlockRecord(_Record):
     _fields_ = (
-        ("joined", Linear), ("out", Linear), ("cross_q", Linear), ("cross_out", Linear), ("up", Linear),
-        ("down", Linear), ("self_norm", Norm), ("cross_norm", Norm), ("feedforward_norm", Norm),
+        *((name, LinearRecord) for name in ("qkv", "out", "cross_q", "cross_out", "up", "down")),
+        *((name, NormRecord) for name in ("self_norm", "cross_norm", "feedforward_norm")),
     )  # fmt: skip
 
 
-class Stack(_Record):
+class StackRecord(_Record):
     _fields_ = (
-        ("blocks", ctypes.POINTER(Block)), ("n_blocks", _N), ("width", _N), ("heads", _N), ("kv_heads", _N),
+        ("blocks", ctypes.POINTER(BlockRecord)), ("n_blocks", _N), ("width", _N), ("heads", _N), ("kv_heads", _N),
         ("d_head", _N), ("d_ff", _N), ("post", _N), ("cross", _N), ("gate", _N), ("scale", _R), ("cross_scale", _R),
-        ("last", Norm),
+        ("last", NormRecord),
     )  # fmt: skip
 
 
-class Call(_Record):
+class CallRecord(_Record):
     _fields_ = (
         ("rows", _N), ("queries", _N), ("past", _N), ("room", _N), ("memory_keys", _N), ("memory_room", _N),
-        ("serves", _N), ("keys", _P), ("values", _P), ("memory_k", _P), ("memory_v", _P),
-        ("bias", ctypes.POINTER(Axes)), ("memory_bias", ctypes.POINTER(Axes)), ("holders", _P),
-        ("rotation", ctypes.POINTER(Rotation)),
+        ("repeats", _N), ("keys", _P), ("values", _P), ("memory_k", _P), ("memory_v", _P),
+        ("bias", ctypes.POINTER(Axes)), ("memory_bias", ctypes.POINTER(Axes)), ("row_index", _P),
+        ("rotation", ctypes.POINTER(RotationRecord)),
     )  # fmt: skip
 
 
@@ -101,27 +101,27 @@ class _Status(_N):  # type: ignore[misc, valid-type]
 
 
 _SIGNATURES: dict[str, tuple[tuple[Any, ...], Any]] = {
-    "linear": ((_to(Linear), _P, _N, _P, _P), None),
+    "linear": ((_to(LinearRecord), _P, _N, _P, _P), None),
     "linear_room": ((_N, _N), _N),
     "attend": ((_to(Axes), _to(Axes), _to(Axes), _to(Axes), _P, _P, _to(Sizes), _F), _Status),
-    "norm": ((_to(Norm), _P, _N, _N, _P), None),
-    "turn": ((_to(Rotation), _to(Axes), _to(Axes), _to(Sizes)), None),
+    "norm": ((_to(NormRecord), _P, _N, _N, _P), None),
+    "rotate": ((_to(RotationRecord), _to(Axes), _to(Axes), _to(Sizes)), None),
     "top": ((_P, _N, _N, _N, _P, _P, _P), None),
     "padded": ((_N,), _N),
     "attend_forward": (
-        (_to(Axes), _to(Axes), _to(Axes), _to(Axes), _P, _to(Axes), _to(Sizes), _F, _to(Dropout)),
+        (_to(Axes), _to(Axes), _to(Axes), _to(Axes), _P, _to(Axes), _to(Sizes), _F, _to(DropoutRecord)),
         _Status,
     ),
     "attend_backward": (
-        (_to(Axes), _to(Axes), _to(Axes), _P, *(_to(Axes),) * 4, _to(Sizes), _F, _to(Dropout)),
+        (_to(Axes), _to(Axes), _to(Axes), _P, *(_to(Axes),) * 4, _to(Sizes), _F, _to(DropoutRecord)),
         _Status,
     ),
-    "add_dropped": ((_P, _P, _N, _to(Dropout), _P), None),
-    "add_norm_forward": ((_P, _P, _to(Norm), _N, _N, _to(Dropout), _P, _P, _P), None),
-    "add_norm_backward": ((_P, _P, _P, _to(Norm), _N, _N, _to(Dropout), _P, _P, _P, _P), None),
+    "add_dropped": ((_P, _P, _N, _to(DropoutRecord), _P), None),
+    "add_norm_forward": ((_P, _P, _to(NormRecord), _N, _N, _to(DropoutRecord), _P, _P, _P), None),
+    "add_norm_backward": ((_P, _P, _P, _to(NormRecord), _N, _N, _to(DropoutRecord), _P, _P, _P, _P), None),
     "vocabulary_loss": ((_P, _P, _N, _N, _F, _P, _P), None),
     "agreeing_loss": ((_P, _P, _N, _N, _F, _F, _P, _P, _P), None),
-    "run_stack": ((_to(Stack), _to(Call), _P), _Status),
+    "run_stack": ((_to(StackRecord), _to(CallRecord), _P), _Status),
     "tile_columns": ((), _N),
     "group_size": ((), _N),
     "largest_pair": ((), _N),
@@ -138,7 +138,7 @@ class Kernels:
     linear_room: Callable[[int, int], int]
     attend: Callable[..., None]
     norm: Callable[..., None]
-    turn: Callable[..., None]
+    rotate: Callable[..., None]
     top: Callable[..., None]
     padded: Callable[[int], int]
     attend_forward: Callable[..., None]

@@ -25,14 +25,14 @@ def axes(x_BHTX: Tensor) -> Axes:
     return Axes(x_BHTX.data_ptr(), *x_BHTX.stride()[:3])
 
 
-def attention_sizes(q_BHTK: Tensor, k_BGSK: Tensor, v_BGSK: Tensor, serves: int = 1) -> Sizes:
-    """Of queries, keys and values that belong together; `serves` rows of queries read the same keys."""
+def attention_sizes(q_BHTK: Tensor, k_BGSK: Tensor, v_BGSK: Tensor, repeats: int = 1) -> Sizes:
+    """Of queries, keys and values that belong together; `repeats` rows of queries read the same keys."""
     B, H, T, K = q_BHTK.shape
     rows, G, S, width = k_BGSK.shape
-    if v_BGSK.shape != k_BGSK.shape or rows * serves != B or width != K or H % G or not min(T, S, K):
+    if v_BGSK.shape != k_BGSK.shape or rows * repeats != B or width != K or H % G or not min(T, S, K):
         shapes = ", ".join(str(list(x.shape)) for x in (q_BHTK, k_BGSK, v_BGSK))
         raise ValueError(f"queries, keys and values of shapes {shapes} do not belong together")
-    return Sizes(B, H, G, T, S, K, serves)
+    return Sizes(B, H, G, T, S, K, repeats)
 
 
 def _unexpected(x: Tensor, expected: str) -> ValueError:

@@ -102,20 +102,20 @@ static void attend_many(const float *q, int64_t of_q, const float *k, int64_t of
     }
 }
 
-/* Where the key (or value) of each token is: token s is in the row holders[s], or all are in the given row. */
+/* Where the key (or value) of each token is: token s is in the row row_index[s], or all are in the given row. */
 typedef struct {
     const float *at;
     int64_t of_row, of_token, row;
-    const int64_t *holders;
+    const int64_t *row_index;
 } Tokens;
 
 static inline const float *token(const Tokens *tokens, int64_t s) {
-    return tokens->at + (tokens->holders ? tokens->holders[s] : tokens->row) * tokens->of_row + s * tokens->of_token;
+    return tokens->at + (tokens->row_index ? tokens->row_index[s] : tokens->row) * tokens->of_row + s * tokens->of_token;
 }
 
 static inline Tokens later(Tokens tokens, int64_t n) {
     tokens.at += n * tokens.of_token;
-    if (tokens.holders) tokens.holders += n;
+    if (tokens.row_index) tokens.row_index += n;
     return tokens;
 }
 
@@ -202,10 +202,10 @@ static int64_t head_room(const Sizes *sizes) {
     return 4 * (sizes->width * s_padded + sizes->keys * k_padded + TOGETHER * s_padded);
 }
 
-/* q [rows, heads, queries, width], k and v [rows / serves, kv_heads, keys, width], bias [rows / serves, heads, queries,
- * keys] or NULL; the last axis of each has no gaps. y [rows, queries, heads, width]. If there is one query, holders
+/* q [rows, heads, queries, width], k and v [rows / repeats, kv_heads, keys, width], bias [rows / repeats, heads, queries,
+ * keys] or NULL; the last axis of each has no gaps. y [rows, queries, heads, width]. If there is one query, row_index
  * [rows, keys] may say which row of k and v each token is in. */
-int64_t attend(const Axes *q, const Axes *k, const Axes *v, const Axes *bias, const int64_t *holders, float *y,
+int64_t attend(const Axes *q, const Axes *k, const Axes *v, const Axes *bias, const int64_t *row_index, float *y,
             const Sizes *sizes, float scale) {
     const int64_t H = sizes->heads, T = sizes->queries, S = sizes->keys, K = sizes->width;
     int64_t failed = 0;
@@ -217,13 +217,13 @@ int64_t attend(const Axes *q, const Axes *k, const Axes *v, const Axes *bias, co
         for (int64_t b = 0; b < sizes->rows; b++)
             for (int64_t h = 0; h < H; h++) {
                 if (!room) continue;
-                const int64_t g = h / (H / sizes->kv_heads), row = b / sizes->serves;
+                const int64_t g = h / (H / sizes->kv_heads), row = b / sizes->repeats;
                 const float *queries = q->at + b * q->row + h * q->head;
                 const float *keys = k->at + g * k->head, *values = v->at + g * v->head;
                 const float *added = bias ? bias->at + row * bias->row + h * bias->head : 0;
                 float *to = y + (b * T * H + h) * K;
                 if (T == 1) {
-                    const int64_t *in = holders ? holders + b * S : 0;
+                    const int64_t *in = row_index ? row_index + b * S : 0;
                     const Tokens of_k = {keys, k->row, k->token, row, in}, of_v = {values, v->row, v->token, row, in};
                     attend_one(queries, of_k, of_v, added, to, S, K, scale, room);
                 } else

@@ -178,7 +178,7 @@ int64_t attend_forward(const Axes *q, const Axes *k, const Axes *v, const Axes *
 int64_t attend_backward(const Axes *q, const Axes *k, const Axes *v, const float *weights, const Axes *dy, const Axes *dq,
                      const Axes *dk, const Axes *dv, const Sizes *sizes, float scale, const Dropout *dropout) {
     const int64_t H = sizes->heads, T = sizes->queries, S = sizes->keys, K = sizes->width;
-    const int64_t whole = PADDED(T), wide = PADDED(K), serves = H / sizes->kv_heads;
+    const int64_t whole = PADDED(T), wide = PADDED(K), per_group = H / sizes->kv_heads;
     const float kept = 256.0f / (256.0f - (float)dropout->level);
     int64_t each;
     float *room = pieces(sizes, 9, &each);
@@ -186,7 +186,7 @@ int64_t attend_backward(const Axes *q, const Axes *k, const Axes *v, const float
     float *sums = room + 8 * each;
     for (int64_t b = 0; b < sizes->rows; b++)
         for (int64_t h = 0; h < H; h++, weights += S * whole) {
-            const int64_t g = h / serves;
+            const int64_t g = h / per_group;
             const Matrix given = head_of(dy, b, h, T, K, room), scores = {room + 2 * each, whole, 1};
             Matrix left = {(float *)weights, whole, 1};
             product(head_of(v, b, g, S, K, room + 3 * each), transposed(given, whole, wide, room + each), scores, S, K,
@@ -207,8 +207,8 @@ int64_t attend_backward(const Axes *q, const Axes *k, const Axes *v, const float
                     d[s * whole + t] = fabsf(weights[s * whole + t]) * (d[s * whole + t] - sums[t]) * scale;
             const Matrix to_q = {room + 5 * each, wide, 1}, to_k = {room + 6 * each, wide, 1};
             const Matrix to_v = {room + 7 * each, wide, 1};
-            product(left, given, to_v, S, T, wide, h % serves > 0);
-            product(scores, head_of(q, b, h, T, K, room), to_k, S, T, wide, h % serves > 0);
+            product(left, given, to_v, S, T, wide, h % per_group > 0);
+            product(scores, head_of(q, b, h, T, K, room), to_k, S, T, wide, h % per_group > 0);
             product(flipped(scores), head_of(k, b, g, S, K, room), to_q, T, S, wide, 0);
             settle(to_q, dq, b, h, T, K);
             settle(to_k, dk, b, g, S, K);

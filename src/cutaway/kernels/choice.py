@@ -10,12 +10,13 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
 
+import torch
+from torch import Tensor
+
 from cutaway.errors import ConfigError
-from cutaway.kernels import kernels
+from cutaway.kernels import Kernels, kernels
 from cutaway.machine.environment import ATTENTION, forced
 
-WIDEST = 128
-"""Of a head that our kernel trains."""
 ANY = 2**31
 """A border that no sequence reaches."""
 
@@ -74,3 +75,13 @@ def using(choice: KernelChoice) -> Iterator[None]:
         yield
     finally:
         _CURRENT.reset(token)
+
+
+def kernels_for(*tensors: Tensor | None) -> Kernels | None:
+    """The kernels, if they are wanted here and can compute with all of these."""
+    if torch.compiler.is_compiling() or not current().own:
+        return None
+    for tensor in tensors:
+        if tensor is not None and (tensor.dtype != torch.float32 or tensor.device.type != "cpu"):
+            return None
+    return kernels()

@@ -39,10 +39,10 @@ typedef struct {
 } Axes;
 
 typedef struct {
-    int64_t rows, heads, kv_heads, queries, keys, width, serves;
+    int64_t rows, heads, kv_heads, queries, keys, width, repeats;
 } Sizes;
 
-int64_t attend(const Axes *q, const Axes *k, const Axes *v, const Axes *bias, const int64_t *holders, float *y,
+int64_t attend(const Axes *q, const Axes *k, const Axes *v, const Axes *bias, const int64_t *row_index, float *y,
             const Sizes *sizes, float scale);
 void softmax(float *x, int64_t n); /* of the first n numbers; there is room up to a whole vector, which becomes 0 */
 
@@ -59,7 +59,7 @@ typedef struct {
 } Rotation;
 
 void norm(const Norm *norm, const float *x, int64_t rows, int64_t n, float *y);
-void turn(const Rotation *rotation, const Axes *x, const Axes *y, const Sizes *sizes);
+void rotate(const Rotation *rotation, const Axes *x, const Axes *y, const Sizes *sizes);
 
 /* top.c */
 

@@ -23,7 +23,7 @@ void norm(const Norm *norm, const float *x, int64_t rows, int64_t n, float *y) {
 
 /* y = x · cos + (-second half, first half) · sin, for `heads` heads of `queries` tokens of `rows` rows; x and y have no
  * gaps in a head. */
-void turn(const Rotation *rotation, const Axes *x, const Axes *y, const Sizes *sizes) {
+void rotate(const Rotation *rotation, const Axes *x, const Axes *y, const Sizes *sizes) {
     const int64_t H = sizes->heads, T = sizes->queries, K = sizes->width, half = K / 2;
 #pragma omp parallel for collapse(2) if (sizes->rows * H * T * K > MANY)
     for (int64_t b = 0; b < sizes->rows; b++)

@@ -8,7 +8,7 @@
 #include <string.h>
 
 typedef struct {
-    Linear joined, out;          /* self-attention: q, k and v in one product */
+    Linear qkv, out;          /* self-attention: q, k and v in one product */
     Linear cross_q, cross_out;   /* over the memory; its keys and values are given */
     Linear up, down;             /* a gated `up` gives the gates after the rest */
     Norm self_norm, cross_norm, feedforward_norm;
@@ -26,11 +26,11 @@ typedef struct {
 /* One call: `queries` new tokens of `rows` rows. A decoder's keys and values are kept, [rows, kv_heads, room, d_head] for
  * each block, with `past` tokens there before; an encoder keeps none. */
 typedef struct {
-    int64_t rows, queries, past, room, memory_keys, memory_room, serves;
+    int64_t rows, queries, past, room, memory_keys, memory_room, repeats;
     float *const *keys, *const *values;               /* of each block; NULL: nothing is kept */
     const float *const *memory_k, *const *memory_v;   /* likewise */
     const Axes *bias, *memory_bias;                   /* NULL: nothing is hidden */
-    const int64_t *holders;
+    const int64_t *row_index;
     const Rotation *rotation;
 } Call;
 
@@ -67,13 +67,13 @@ static void self_attention(const Stack *stack, const Call *call, int64_t i, cons
     const Block *block = stack->blocks + i;
     const int64_t H = stack->heads, G = stack->kv_heads, K = stack->d_head, T = call->queries, N = call->rows * T;
     const int64_t step = (H + 2 * G) * K, R = call->room;
-    linear(&block->joined, x, N, room->wide, room->quantized);
+    linear(&block->qkv, x, N, room->wide, room->quantized);
     Sizes sizes = {call->rows, H, G, T, call->past + T, K, 1};
     const Axes q = {room->wide, T * step, K, step};
     Axes k = {room->wide + H * K, T * step, K, step}, v = {room->wide + (H + G) * K, T * step, K, step};
     if (call->rotation) {
         const Sizes turned = {call->rows, H + G, G, T, 0, K, 1}; /* queries and keys, which are neighbours */
-        turn(call->rotation, &q, &q, &turned);
+        rotate(call->rotation, &q, &q, &turned);
     }
     if (call->keys) {
         keep(k.at, step, call->keys[i], stack, call);
@@ -81,7 +81,7 @@ static void self_attention(const Stack *stack, const Call *call, int64_t i, cons
         k = (Axes){call->keys[i], G * R * K, R * K, K};
         v = (Axes){call->values[i], G * R * K, R * K, K};
     }
-    *room->failed |= attend(&q, &k, &v, call->bias, call->holders, room->heads, &sizes, (float)stack->scale);
+    *room->failed |= attend(&q, &k, &v, call->bias, call->row_index, room->heads, &sizes, (float)stack->scale);
     linear(&block->out, room->heads, N, room->added, room->quantized);
 }
 
@@ -90,7 +90,7 @@ static void cross_attention(const Stack *stack, const Call *call, int64_t i, con
     const int64_t H = stack->heads, G = stack->kv_heads, K = stack->d_head, T = call->queries, N = call->rows * T;
     const int64_t R = call->memory_room;
     linear(&block->cross_q, x, N, room->wide, room->quantized);
-    const Sizes sizes = {call->rows, H, G, T, call->memory_keys, K, call->serves};
+    const Sizes sizes = {call->rows, H, G, T, call->memory_keys, K, call->repeats};
     const Axes q = {room->wide, T * H * K, K, H * K};
     const Axes k = {call->memory_k[i], G * R * K, R * K, K}, v = {call->memory_v[i], G * R * K, R * K, K};
     *room->failed |= attend(&q, &k, &v, call->memory_bias, 0, room->heads, &sizes, (float)stack->cross_scale);

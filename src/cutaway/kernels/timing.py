@@ -8,8 +8,9 @@ from torch.nn import functional as F
 
 from cutaway.kernels import Kernels, Sizes, kernels
 from cutaway.kernels.arguments import axes
+from cutaway.kernels.attention import train
 from cutaway.kernels.choice import USUAL, KernelChoice
-from cutaway.kernels.training import add_norm, attend
+from cutaway.kernels.norms import add_norm
 from cutaway.machine import CLEARLY, processor
 from cutaway.machine.measurements import Numbers, best_of, measured
 
@@ -104,7 +105,7 @@ def _training(length: int, dtype: torch.dtype) -> dict[str, Way]:
     def steps(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         return (q @ k.mT * NARROW**-0.5).float().softmax(-1).to(dtype) @ v
 
-    own = {"kernel": way(lambda q, k, v: attend(q, k, v, None, NARROW**-0.5))}
+    own = {"kernel": way(lambda q, k, v: train(q, k, v, None, NARROW**-0.5))}
     return {**(own if dtype == torch.float32 else {"steps": way(steps)}), "fused": way(F.scaled_dot_product_attention)}
 
 

@@ -8,9 +8,9 @@ from cutaway.models.network import Network
 from cutaway.parts.attention import Attention
 from cutaway.parts.embedding import PatchEmbedding
 from cutaway.parts.feedforward import FeedForward
+from cutaway.parts.lookup import EmbeddingTable
 from cutaway.parts.positions import LearnedPositions, RelativeBias
 from cutaway.parts.recurrent import RecurrentLayer
-from cutaway.parts.table import Table
 
 
 def initialize(network: Network, seed: int = 0) -> Network:
@@ -37,7 +37,7 @@ def initialize(network: Network, seed: int = 0) -> Network:
 
 def _tables(network: nn.Module) -> list[Tensor]:
     """Every weight that is looked up rather than multiplied by, once if shared."""
-    return [module.weight for module in network.modules() if isinstance(module, Table)]
+    return [module.weight for module in network.modules() if isinstance(module, EmbeddingTable)]
 
 
 def _head_table(network: nn.Module) -> list[Tensor]:
@@ -103,7 +103,7 @@ def _t5(network: Network, generator: torch.Generator) -> None:
                 normal(linear.weight, linear.in_features**-0.5)
         elif isinstance(module, RelativeBias):
             normal(module.weight, d_model**-0.5)
-        elif isinstance(module, Table):
+        elif isinstance(module, EmbeddingTable):
             normal(module.weight, 1.0)
     for table in _head_table(network):
         normal(table, 1.0)

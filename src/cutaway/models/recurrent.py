@@ -22,7 +22,7 @@ from cutaway.parts.dropout import Dropout
 from cutaway.parts.embedding import Embedding
 from cutaway.parts.recurrent import RecurrentLayer, State
 from cutaway.parts.recurrent_attention import RecurrentAttention
-from cutaway.parts.tap import Tap, at_hand
+from cutaway.parts.tap import Tap, cache_taps
 
 
 def build_embedding(config: RecurrentStackConfig) -> Embedding:
@@ -108,7 +108,7 @@ class RecurrentDecoder(nn.Module):
         n = len(self.bridge) // len(self.layers)  # states of a layer: h, or h and c
         last = len(memory.final) - n
         return tuple(
-            bridge(memory.final[min(i - i % n, last) + i % n]).repeat_interleave(memory.serves, dim=0)
+            bridge(memory.final[min(i - i % n, last) + i % n]).repeat_interleave(memory.repeats, dim=0)
             for i, bridge in enumerate(self.bridge)
         )
 
@@ -140,7 +140,7 @@ class RecurrentDecoder(nn.Module):
                 s_BTD, contexts_BTE, state = self._step_by_step(y_BTD, state, mask_BT, memory, keys_BSD, bias)
             else:
                 s_BTD, state = self.run(y_BTD, state, mask_BT)
-                contexts_BTE = self.attention(s_BTD, keys_BSD, memory.states, bias, memory.serves)
+                contexts_BTE = self.attention(s_BTD, keys_BSD, memory.states, bias)
         if cache is not None:
             cache.state = state
         if self.readout is None:
@@ -158,7 +158,7 @@ class RecurrentDecoder(nn.Module):
         top = -2 if self.layers[0].cell == "lstm" else -1
         recurrent_weights = [cast(RecurrentLayer, layer).recurrent_weight() for layer in self.layers]
         for t in range(y_BTD.shape[1]):
-            context_B1E = self.attention(state[top].unsqueeze(1), keys_BSD, memory.states, bias, memory.serves)
+            context_B1E = self.attention(state[top].unsqueeze(1), keys_BSD, memory.states, bias)
             word_B1E = torch.cat((y_BTD[:, t : t + 1], context_B1E), dim=-1)
             mask_B1 = None if mask_BT is None else mask_BT[:, t : t + 1]
             s_B1D, state = self.run(word_B1E, state, mask_B1, recurrent_weights)
@@ -171,11 +171,11 @@ class RecurrentDecoder(nn.Module):
         assert self.attention is not None
         if cache is None:
             return self.attention.project(memory.states)
-        slot = cache.slot("attention", grows=False)
-        if slot.all is None:
-            slot.append(self.attention.project(memory.states).unsqueeze(1), memory.states.unsqueeze(1))
-        assert slot.all is not None
-        return slot.all[0].squeeze(1)
+        kv_cache = cache.of("attention", grows=False)
+        kv = kv_cache.filled
+        if kv is None:
+            kv = kv_cache.append(self.attention.project(memory.states).unsqueeze(1), memory.states.unsqueeze(1))
+        return kv.keys.squeeze(1)
 
 
 class Recurrent(Network):
@@ -196,7 +196,7 @@ class Recurrent(Network):
         if config.share_embeddings and self.encoder is not None:
             self.decoder.embedding.tokens = self.encoder.embedding.tokens
         self.head = LanguageModelHead(config.head, config.decoder.d_model, config.decoder.vocabulary)
-        at_hand(self)
+        cache_taps(self)
 
     def encode(self, source: Tensor, mask: Tensor | None = None, segments: Tensor | None = None) -> Memory:
         if self.encoder is None:
@@ -205,7 +205,7 @@ class Recurrent(Network):
             raise InputError("segments were given, but a recurrent model has none; leave them out")
         self.encoder.embedding.length(source)
         if mask is not None:
-            masks.require_tokens(masks.checked(mask, source.shape, "the mask"), "the mask")
+            masks.require_tokens(masks.check_mask(mask, source.shape, "the mask"), "the mask")
         states_BSE, final = self.encoder(source, mask)
         return Memory(states_BSE, mask, final)
 
@@ -215,7 +215,7 @@ class Recurrent(Network):
         self._check_memory(memory, cache)
         n_new, n_rows = self.decoder.embedding.length(tokens), tokens.shape[0]
         if mask is not None:
-            masks.checked(mask, tokens.shape, "the mask")
+            masks.check_mask(mask, tokens.shape, "the mask")
         if memory is not None:
             self._check_states(memory, n_rows)
         if cache is not None:

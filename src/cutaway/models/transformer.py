@@ -17,7 +17,7 @@ from cutaway.parts.feedforward import FeedForward
 from cutaway.parts.norms import norm
 from cutaway.parts.positions import RelativeBias, rotary
 from cutaway.parts.stack import Stack
-from cutaway.parts.tap import at_hand
+from cutaway.parts.tap import cache_taps
 
 
 def build_embedding(config: StackConfig) -> Embedding | PatchEmbedding:
@@ -119,7 +119,7 @@ class Transformer(Network):
         self.head = None
         if config.head is not None:
             self.head = build_head(config.head, config.last.d_model, config.last.vocabulary)
-        at_hand(self)
+        cache_taps(self)
 
     def encode(self, source: Tensor, mask: Tensor | None = None, segments: Tensor | None = None) -> Memory:
         if self.encoder is None:

@@ -4,20 +4,15 @@ Queries come from `x`; keys and values from `memory`, which is `x` itself in sel
 grouped-query, rotary and T5 attention are arguments, not subclasses.
 """
 
-from typing import Protocol
-
-import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from cutaway.checks import Probability, Size, check_arguments
 from cutaway.errors import ConfigError, InputError
-from cutaway.kernels import training
-from cutaway.kernels.choice import WIDEST, current
-from cutaway.parts.dropout import draw_seed, dropout, level_of
-from cutaway.parts.kv_cache import KeyValues, gathered
+from cutaway.kernels.attention import attention
+from cutaway.kernels.dropout import dropout
+from cutaway.parts.kv_cache import KV, KVCache
 from cutaway.parts.masks import NO_BIAS, Bias
-from cutaway.parts.norms import widened
+from cutaway.parts.norms import upcast
 from cutaway.parts.positions import Rotation
 from cutaway.parts.tap import Tap, heard
 
@@ -82,9 +77,6 @@ class Attention(nn.Module):
         self.rotary = rotary
         self.cross = cross
         self.dropout = dropout
-        # Faster ways to do the same, which engines/ may give: q, k and v of self-attention in one product; attend().
-        self.joined: nn.Module | None = None
-        self.fused: Fused | None = None
         self.q = nn.Linear(d_model, n_heads * d_head, bias=qkv_bias)
         self.k = nn.Linear(d_model, self.n_kv_heads * d_head, bias=qkv_bias)
         self.v = nn.Linear(d_model, self.n_kv_heads * d_head, bias=qkv_bias)
@@ -105,7 +97,7 @@ class Attention(nn.Module):
         added = "position bias, and -∞ where one may not look" if position_bias else "bias: -∞ where one may not look"
         self.masked_scores = Tap("BHTS", f"scaled_scores + {added}")
         self.weights = Tap("BHTS", "softmax(masked_scores) over the keys")
-        self.inside = (self.scores, self.scaled_scores, self.masked_scores, self.weights)
+        self.internal_taps = (self.scores, self.scaled_scores, self.masked_scores, self.weights)
         self.heads = Tap("BHTK", "weights · v")
         self.concatenated = Tap("BTE", "the heads side by side")
         self.output = Tap("BTD", linear("concatenated", "O", out_bias))
@@ -117,118 +109,65 @@ class Attention(nn.Module):
         *,
         bias: Bias = NO_BIAS,
         rotation: Rotation | None = None,
-        slot: KeyValues | None = None,
-        serves: int = 1,
-        holders: Tensor | None = None,
+        kv_cache: KVCache | None = None,
     ) -> Tensor:
-        """`memory` None: self-attention. `slot` remembers keys and values: x's are appended, memory's made once.
+        """`memory` None: self-attention. The cache keeps keys and values: x's are appended, memory's made once.
 
-        `serves`: how many neighbouring rows of x read each row of the memory. `holders` [B, S]: the rows of the slot
-        that hold the keys and values of each row's tokens (None: its own).
+        Neighbouring rows of x may share a row of the memory, as the beams of one text do.
         """
-        self._check(x_BTD, memory_BSD, serves)
+        self._check(x_BTD, memory_BSD)
         if (rotation is not None) != self.rotary:
             raise InputError("a rotation belongs to an attention made with rotary=True, and only to one")
-        made = None if memory_BSD is None or slot is None else slot.all
-        if memory_BSD is None and self.joined is not None:
-            E, G = self.q.out_features, self.k.out_features
-            q_BTE, k_BSE, v_BSE = self.joined(x_BTD).split((E, G, G), dim=-1)
+        kv = None if memory_BSD is None or kv_cache is None else kv_cache.filled
+        if kv is None:
+            q_BTE, k_BSE, v_BSE = self.project(x_BTD, x_BTD if memory_BSD is None else memory_BSD)
         else:
             q_BTE = self.q(x_BTD)
-            source_BSD = x_BTD if memory_BSD is None else memory_BSD
-            if made is None:
-                k_BSE, v_BSE = self.k(source_BSD), self.v(source_BSD)
         q_BHTK = self.queries(split_heads(q_BTE, self.n_heads))
         if rotation is not None:
-            q_BHTK = self.rotated_queries(rotation.turn(q_BHTK))
-        if made is not None:
-            k_BGSK, v_BGSK = made
-        else:
+            q_BHTK = self.rotated_queries(rotation.rotate(q_BHTK))
+        if kv is None:
             k_BGSK = self.keys(split_heads(k_BSE, self.n_kv_heads))
             v_BGSK = self.values(split_heads(v_BSE, self.n_kv_heads))
             if rotation is not None:
-                k_BGSK = self.rotated_keys(rotation.turn(k_BGSK))
-            if slot is not None:
-                k_BGSK, v_BGSK = slot.append(k_BGSK, v_BGSK)
-        heads_BHTK = self.heads(self.attend(q_BHTK, k_BGSK, v_BGSK, bias, serves, holders))
+                k_BGSK = self.rotated_keys(rotation.rotate(k_BGSK))
+            kv = KV(k_BGSK, v_BGSK) if kv_cache is None else kv_cache.append(k_BGSK, v_BGSK)
+        heads_BHTK = self.heads(self.attend(q_BHTK, kv, bias))
         return self.output(self.out(self.concatenated(merge_heads(heads_BHTK))))
 
-    def _check(self, x_BTD: Tensor, memory_BSD: Tensor | None, serves: int = 1) -> None:
+    def project(self, x_BTD: Tensor, source_BSD: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """q = x W_Q, k = source W_K, v = source W_V"""
+        return self.q(x_BTD), self.k(source_BSD), self.v(source_BSD)
+
+    def attend(self, q_BHTK: Tensor, kv: KV, bias: Bias = NO_BIAS) -> Tensor:
+        """softmax(q kᵀ · scale + bias) v: in one go where nobody listens and that is faster, else step by step. The
+        contract tests hold the two equal."""
+        p = self.dropout if self.training else 0.0
+        if not heard(*self.internal_taps) and (heads_BHTK := self.kernel(q_BHTK, kv, bias, p)) is not None:
+            return heads_BHTK
+        k_BGSK, v_BGSK = kv.repeated(len(q_BHTK))
+        bias_BHTS = bias.repeated(len(q_BHTK))
+        scores_BHTS = self.scores(_grouped(q_BHTK, k_BGSK.mT))
+        scaled_BHTS = self.scaled_scores(scores_BHTS * self.scale if self.scale != 1.0 else scores_BHTS)
+        masked_BHTS = self.masked_scores(scaled_BHTS if bias_BHTS is None else scaled_BHTS + bias_BHTS)
+        weights_BHTS = self.weights(upcast(masked_BHTS).softmax(-1).to(v_BGSK.dtype))
+        return _grouped(dropout(weights_BHTS, p), v_BGSK)
+
+    def kernel(self, q_BHTK: Tensor, kv: KV, bias: Bias, p: float) -> Tensor | None:
+        """attend() in one go; None where the steps are faster."""
+        k_BGSK, v_BGSK = kv.dense()
+        return attention(
+            q_BHTK, k_BGSK, v_BGSK, bias.dense, self.scale, causal=bias.causal, dropout=p, learns=self.training
+        )
+
+    def _check(self, x_BTD: Tensor, memory_BSD: Tensor | None) -> None:
         """Vectors as wide as this attention's, and a memory for each row."""
         D = self.q.in_features
         for what, value in (("x", x_BTD), ("memory", memory_BSD)):
             if value is not None and (value.dim() != 3 or value.shape[-1] != D):
                 raise InputError(f"{what} has shape {list(value.shape)}; this attention takes [batch, length, {D}]")
-        if memory_BSD is not None and (served := memory_BSD.shape[0] * serves) != x_BTD.shape[0]:
-            raise InputError(f"x has {x_BTD.shape[0]} rows, but the memory has {served}; give as many")
-
-    def attend(
-        self,
-        q_BHTK: Tensor,
-        k_BGSK: Tensor,
-        v_BGSK: Tensor,
-        bias: Bias = NO_BIAS,
-        serves: int = 1,
-        holders: Tensor | None = None,
-    ) -> Tensor:
-        """softmax(q kᵀ · scale + bias) v: step by step if somebody listens or it is faster, else fused. The contract
-        tests hold the two equal."""
-        p = self.dropout if self.training else 0.0
-        listened = heard(*self.inside)
-        if self.fused is not None and not listened:
-            return self.fused(q_BHTK, k_BGSK, v_BGSK, bias, self.scale, serves, holders)
-        if holders is not None:
-            k_BGSK, v_BGSK = gathered(k_BGSK, holders), gathered(v_BGSK, holders)
-        if serves > 1:
-            return self._attend_shared(q_BHTK, k_BGSK, v_BGSK, bias, serves, listened)
-        if not listened and self.training and kernel_is_faster(q_BHTK, k_BGSK, v_BGSK, bias, p):
-            seed = draw_seed() if p > 0.0 else 0
-            return training.attend(q_BHTK, k_BGSK, v_BGSK, bias.dense, self.scale, level_of(p) or 0, seed)
-        if not listened and fused_is_faster(q_BHTK, k_BGSK, p):
-            return fused(q_BHTK, k_BGSK, v_BGSK, bias, self.scale, dropout=p)
-        scores_BHTS = self.scores(_grouped(q_BHTK, k_BGSK.mT))
-        scaled_BHTS = self.scaled_scores(scores_BHTS * self.scale if self.scale != 1.0 else scores_BHTS)
-        masked_BHTS = self.masked_scores(scaled_BHTS if bias.dense is None else scaled_BHTS + bias.dense)
-        weights_BHTS = self.weights(widened(masked_BHTS).softmax(-1).to(v_BGSK.dtype))
-        return _grouped(dropout(weights_BHTS, p), v_BGSK)
-
-    def _attend_shared(
-        self, q_BHTK: Tensor, k_BGSK: Tensor, v_BGSK: Tensor, bias: Bias, n: int, listened: bool
-    ) -> Tensor:
-        """Rows that read one memory are so many more queries of it: nothing is copied. Who looks sees row by row."""
-        if listened:
-            dense = None if bias.dense is None else bias.dense.repeat_interleave(n, dim=0)
-            k_BGSK, v_BGSK = k_BGSK.repeat_interleave(n, dim=0), v_BGSK.repeat_interleave(n, dim=0)
-            return self.attend(q_BHTK, k_BGSK, v_BGSK, Bias(dense))
-        B, H, T, K = q_BHTK.shape
-        together = q_BHTK.view(B // n, n, H, T, K).transpose(1, 2).reshape(B // n, H, n * T, K)
-        heads = self.attend(together, k_BGSK, v_BGSK, bias)
-        return heads.view(B // n, H, n, T, K).transpose(1, 2).reshape(B, H, T, K)
-
-
-class Fused(Protocol):
-    """attend() without its steps."""
-
-    def __call__(
-        self,
-        q_BHTK: Tensor,
-        k_BGSK: Tensor,
-        v_BGSK: Tensor,
-        bias: Bias,
-        scale: float,
-        serves: int,
-        holders: Tensor | None,
-    ) -> Tensor: ...
-
-
-def fused(q_BHTK: Tensor, k_BGSK: Tensor, v_BGSK: Tensor, bias: Bias, scale: float, *, dropout: float = 0.0) -> Tensor:
-    """attend() by torch's kernel."""
-    return F.scaled_dot_product_attention(
-        q_BHTK, k_BGSK, v_BGSK,
-        attn_mask=None if bias.causal else bias.dense,
-        dropout_p=dropout, is_causal=bias.causal, scale=scale,
-        enable_gqa=q_BHTK.shape[1] != k_BGSK.shape[1],
-    )  # fmt: skip
+        if memory_BSD is not None and len(x_BTD) % max(1, len(memory_BSD)):
+            raise InputError(f"x has {len(x_BTD)} rows, but the memory has {len(memory_BSD)}; give as many")
 
 
 def _grouped(a_BHTX: Tensor, b_BGXY: Tensor) -> Tensor:
@@ -237,35 +176,3 @@ def _grouped(a_BHTX: Tensor, b_BGXY: Tensor) -> Tensor:
     if H == G:
         return a_BHTX @ b_BGXY
     return (a_BHTX.reshape(B, G, H // G * T, X) @ b_BGXY).view(B, H, T, -1)
-
-
-def kernel_is_faster(q_BHTK: Tensor, k_BGSK: Tensor, v_BGSK: Tensor, bias: Bias, dropout: float) -> bool:
-    """Whether our own kernel can train this attention, and beats torch's."""
-    if not torch.is_grad_enabled() or not (q_BHTK.requires_grad or k_BGSK.requires_grad or v_BGSK.requires_grad):
-        return False
-    if torch.compiler.is_compiling() or q_BHTK.device.type != "cpu" or q_BHTK.shape[3] > WIDEST:
-        return False
-    if max(q_BHTK.shape[2], k_BGSK.shape[2]) > current().kernel:
-        return False
-    if v_BGSK.shape != k_BGSK.shape or k_BGSK.shape[::3] != q_BHTK.shape[::3]:  # torch says what is wrong
-        return False
-    if bias.dense is not None and bias.dense.requires_grad:  # T5's positions are learnt
-        return False
-    return level_of(dropout) is not None and training.kernels_for(q_BHTK, k_BGSK, v_BGSK, bias.dense) is not None
-
-
-def fused_is_faster(q_BHTK: Tensor, k_BGSK: Tensor, dropout: float) -> bool:
-    """Whether torch's fused kernel beats the written-out steps: see kernels/choice.py.
-
-    On CPUs the fused kernel can't drop weights: torch then falls back to steps of its own, with slower random bits.
-    """
-    if q_BHTK.device.type != "cpu":
-        return True
-    if dropout > 0.0:
-        return False
-    if torch.compiler.is_compiling():  # where nothing can be measured
-        return True
-    half = q_BHTK.dtype in (torch.bfloat16, torch.float16)
-    backward = torch.is_grad_enabled() and q_BHTK.requires_grad
-    longest = current().half_steps if half and backward else current().steps
-    return k_BGSK.shape[2] > longest

@@ -7,14 +7,16 @@ from torch import Tensor, nn
 
 from cutaway.checks import check
 from cutaway.errors import InputError
+from cutaway.kernels import norms as kernels
+from cutaway.kernels.dropout import add_dropout
 from cutaway.parts.attention import Attention
 from cutaway.parts.cache import Cache
-from cutaway.parts.dropout import Dropout, add
+from cutaway.parts.dropout import Dropout
 from cutaway.parts.feedforward import FeedForward
 from cutaway.parts.masks import NO_BIAS, Bias
-from cutaway.parts.norms import LayerNorm, NormKind, RMSNorm, add_and_norm, norm
+from cutaway.parts.norms import LayerNorm, NormKind, RMSNorm, norm
 from cutaway.parts.positions import Rotation
-from cutaway.parts.tap import Tap
+from cutaway.parts.tap import Tap, heard
 
 NormPlace = Literal["pre", "post"]
 
@@ -64,28 +66,23 @@ class Block(nn.Module):
         rotation: Rotation | None = None,
         cache: Cache | None = None,
         name: str = "",
-        serves: int = 1,
-        holders: Tensor | None = None,
     ) -> Tensor:
-        """`name` is this block's place in the cache; `serves`: how many rows of x read each row of the memory;
-        `holders` [B, S]: the rows of the cache that hold the keys and values of each row's tokens (None: its own)."""
+        """`name` is this block's place in the cache."""
         if memory_BSD is None and self.cross_attention is not None:
             raise InputError("this block has a cross-attention, which needs a memory: the encoder's output")
         if memory_BSD is not None and self.cross_attention is None:
             raise InputError("a memory was given, but this block has no cross-attention to read it; leave it out")
-        slot = cache.slot(f"{name}.self_attention") if cache is not None else None
-        memory_slot = None
-        if cache is not None and self.cross_attention is not None:
-            memory_slot = cache.slot(f"{name}.cross_attention", grows=False)
+        kv_cache = None if cache is None else cache.of(f"{name}.self_attention")
 
         def attend(x: Tensor) -> Tensor:
-            return self.self_attention(x, bias=bias, rotation=rotation, slot=slot, holders=holders)
+            return self.self_attention(x, bias=bias, rotation=rotation, kv_cache=kv_cache)
 
         x_BTD = self.add_and_norm(self.input(x_BTD), attend, self.self_attention_add, self.self_attention_norm)
         if (cross_attention := self.cross_attention) is not None:
+            memory_cache = None if cache is None else cache.of(f"{name}.cross_attention", grows=False)
 
             def attend_memory(x: Tensor) -> Tensor:
-                return cross_attention(x, memory_BSD, bias=memory_bias, slot=memory_slot, serves=serves)
+                return cross_attention(x, memory_BSD, bias=memory_bias, kv_cache=memory_cache)
 
             x_BTD = self.add_and_norm(x_BTD, attend_memory, self.cross_attention_add, self.cross_attention_norm)
         x_BTD = self.add_and_norm(x_BTD, self.feedforward, self.feedforward_add, self.feedforward_norm)
@@ -96,6 +93,11 @@ class Block(nn.Module):
     ) -> Tensor:
         """The residual connection around one sublayer."""
         p = self.dropout.p if self.training else 0.0
-        if self.norm_place == "post":
-            return add_and_norm(norm, added, x_BTD, f(x_BTD), p)
-        return added(add(x_BTD, f(norm(x_BTD)), p))
+        if self.norm_place == "pre":
+            return added(add_dropout(x_BTD, f(norm(x_BTD)), p))
+        f_BTD = f(x_BTD)
+        if self.training and not heard(added, *norm.internal_taps):
+            bias = norm.bias if isinstance(norm, LayerNorm) else None
+            if (y_BTD := kernels.norm(x_BTD, f_BTD, norm.weight, bias, norm.epsilon, p)) is not None:
+                return norm.output(y_BTD)
+        return norm(added(add_dropout(x_BTD, f_BTD, p)))

@@ -11,33 +11,33 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from cutaway.errors import InputError
-from cutaway.parts.kv_cache import KeyValues, gathered
+from cutaway.parts.kv_cache import KVCache, gathered
 
 
 @dataclass(frozen=True)
 class Memory:
     """The encoder's output: states_BSD, which of them are real (None: all), and a recurrent encoder's last state.
 
-    `serves`: how many neighbouring rows of the decoder read each row, as the beams of one text do.
+    `repeats`: how many neighbouring rows of the decoder read each row, as the beams of one text do.
     """
 
     states: Tensor
     mask: Tensor | None = None
     final: tuple[Tensor, ...] = ()
-    serves: int = 1
+    repeats: int = 1
 
     def check(self, n_rows: int, width: int) -> None:
         """Whether a decoder of so many rows, which reads vectors of that width, can read this."""
         if self.states.dim() != 3 or self.states.shape[-1] != width:
             shape = list(self.states.shape)
             raise InputError(f"the memory has shape {shape}; this decoder reads [batch, length, {width}]")
-        if (served := self.states.shape[0] * self.serves) != n_rows:
-            raise InputError(f"{n_rows} target rows, but the memory has {served}; they must be the same")
+        if (rows := self.states.shape[0] * self.repeats) != n_rows:
+            raise InputError(f"{n_rows} target rows, but the memory has {rows}; they must be the same")
 
     def select(self, rows: Tensor) -> "Memory":
         """The memory of these batch rows, in this order, repeats allowed."""
         mask = None if self.mask is None else self.mask[rows]
-        return Memory(self.states[rows], mask, tuple(state[rows] for state in self.final), self.serves)
+        return Memory(self.states[rows], mask, tuple(state[rows] for state in self.final), self.repeats)
 
     def join(self, other: "Memory") -> "Memory":
         """The rows of both; the shorter ones are padded on the right."""
@@ -47,7 +47,7 @@ class Memory:
         if any(part.mask is not None for part in parts):
             mask = torch.cat([_real(part.mask, part.states) for part in parts])
         final = tuple(torch.cat(pair) for pair in zip(self.final, other.final, strict=True))
-        return Memory(torch.cat([part.states for part in parts]), mask, final, self.serves)
+        return Memory(torch.cat([part.states for part in parts]), mask, final, self.repeats)
 
     def padded(self, length: int) -> "Memory":
         """With hidden tokens after the last, up to this length; or cut after it, where only hidden ones are lost."""
@@ -55,7 +55,7 @@ class Memory:
         if missing == 0:
             return self
         mask = F.pad(_real(self.mask, self.states), (0, missing))
-        return Memory(F.pad(self.states, (0, 0, 0, missing)), mask, self.final, self.serves)
+        return Memory(F.pad(self.states, (0, 0, 0, missing)), mask, self.final, self.repeats)
 
 
 def _real(mask_BS: Tensor | None, states_BSD: Tensor) -> Tensor:
@@ -72,23 +72,24 @@ class Cache:
     length: int = 0
     mask: Tensor | None = None  # which of the tokens so far are real; None: all
     state: tuple[Tensor, ...] = ()  # a recurrent decoder's hidden state, [B, ...] each
-    holders: Tensor | None = None  # [B, S]: in which row of its text (its beams) each token is kept; None: its own
+    beam_index: Tensor | None = None  # [B, S]: in which row of its text (its beams) each token is kept; None: its own
     width: int = 1  # rows of a text
-    slots: dict[str, KeyValues] = field(default_factory=dict)  # by attention, e.g. "3.self_attention"
+    kv: dict[str, KVCache] = field(default_factory=dict)  # by attention, e.g. "3.self_attention"
+    step_row_index: Tensor | None = None  # `row_index` in the step that is being made
 
-    def slot(self, name: str, *, grows: bool = True) -> KeyValues:
+    def of(self, name: str, *, grows: bool = True) -> KVCache:
         """The keys and values of one attention, empty at first. Those of the memory never grow.
 
         What a step that failed half-way left behind is forgotten, so that it can be repeated.
         """
-        if name not in self.slots:
-            self.slots[name] = KeyValues(self.capacity if grows else 0, grows=grows)
-        slot = self.slots[name]
+        if name not in self.kv:
+            self.kv[name] = KVCache(self.capacity if grows else 0, grows=grows)
+        kv_cache = self.kv[name]
         if grows:
-            slot.length = min(slot.length, self.length)
+            kv_cache.length, kv_cache.row_index = min(kv_cache.length, self.length), self.step_row_index
         elif self.length == 0:
-            slot.length, slot.keys, slot.values = 0, None, None
-        return slot
+            kv_cache.length, kv_cache.keys, kv_cache.values = 0, None, None
+        return kv_cache
 
     def check(self, n_rows: int, memory: Memory | None) -> None:
         """Whether the next step has the rows, and the memory the length, of the steps before."""
@@ -96,17 +97,21 @@ class Cache:
             return
         known = next((tensor.shape[0] for tensor in (self.mask, *self.state) if tensor is not None), None)
         if known is None:
-            known = next((slot.rows for slot in self.slots.values() if slot.grows and slot.rows), n_rows)
+            known = next((kv.rows for kv in self.kv.values() if kv.grows and kv.rows), n_rows)
         if known != n_rows:
             raise InputError(f"{n_rows} new rows, but the cache has {known}; select() rows, or start a new Cache")
         if memory is None:
             return
-        for slot in self.slots.values():
-            if not slot.grows and slot.length != memory.states.shape[1]:
+        for kv in self.kv.values():
+            if not kv.grows and kv.length != memory.states.shape[1]:
                 raise InputError(
                     f"the memory has {memory.states.shape[1]} tokens, but the cache was filled with one of "
-                    f"{slot.length}; start a new Cache for another source"
+                    f"{kv.length}; start a new Cache for another source"
                 )
+
+    def begin(self, n_new: int) -> None:
+        """A step of so many tokens."""
+        self.step_row_index = self.row_index(n_new)
 
     def visible(self, mask_BT: Tensor | None, n_rows: int, n_new: int, device: torch.device) -> Tensor | None:
         """The mask of all tokens once the newest `n_new` are in (None: all real); remembered by `advance`."""
@@ -116,12 +121,12 @@ class Cache:
         new = mask_BT if mask_BT is not None else torch.ones(n_rows, n_new, dtype=torch.bool, device=device)
         return torch.cat((old, new), dim=1)
 
-    def held(self, n_new: int) -> Tensor | None:
+    def row_index(self, n_new: int) -> Tensor | None:
         """Of every token, the newest `n_new` too, the row that keeps its key and value [B, S]; None: each its own."""
-        if self.holders is None:
+        if self.beam_index is None:
             return None
-        each_B1 = torch.arange(len(self.holders), device=self.holders.device).unsqueeze(1)
-        before_BS = each_B1 // self.width * self.width + self.holders
+        each_B1 = torch.arange(len(self.beam_index), device=self.beam_index.device).unsqueeze(1)
+        before_BS = each_B1 // self.width * self.width + self.beam_index
         return torch.cat((before_BS, each_B1.expand(-1, self.length + n_new - before_BS.shape[1])), dim=1)
 
     def advance(self, n_new: int, visible_BS: Tensor | None) -> None:
@@ -131,19 +136,19 @@ class Cache:
 
     def select(self, rows: Tensor) -> None:
         """Keeps these batch rows, in this order, repeats allowed."""
-        self._settle()
+        self._materialize()
         self.mask = None if self.mask is None else self.mask[rows]
         self.state = tuple(state[rows] for state in self.state)
-        for slot in self.slots.values():
-            slot.select(rows)
+        for kv in self.kv.values():
+            kv.select(rows)
 
     def widen(self, width: int) -> None:
         """Each row becomes `width` neighbours, all alike; they share the keys and values of the memory."""
         self.mask = None if self.mask is None else self.mask.repeat_interleave(width, dim=0)
         self.state = tuple(state.repeat_interleave(width, dim=0) for state in self.state)
-        for slot in self.slots.values():
-            if slot.grows and slot.keys is not None:
-                slot.select(torch.arange(slot.rows, device=slot.keys.device).repeat_interleave(width))
+        for kv in self.kv.values():
+            if kv.grows and kv.keys is not None:
+                kv.select(torch.arange(kv.rows, device=kv.keys.device).repeat_interleave(width))
         self.width = width
 
     def reorder(self, rows: Tensor) -> None:
@@ -153,39 +158,39 @@ class Cache:
         """
         self.mask = None if self.mask is None else self.mask[rows]
         self.state = tuple(state[rows] for state in self.state)
-        if any(slot.grows for slot in self.slots.values()):
-            self.holders = self._holders(len(rows), rows.device)[rows]
+        if any(kv.grows for kv in self.kv.values()):
+            self.beam_index = self._beam_index(len(rows), rows.device)[rows]
 
-    def _holders(self, n_rows: int, device: torch.device) -> Tensor:
+    def _beam_index(self, n_rows: int, device: torch.device) -> Tensor:
         """Up to the newest token."""
         own_B1 = (torch.arange(n_rows, device=device) % self.width).unsqueeze(1)
-        if self.holders is None:
+        if self.beam_index is None:
             return own_B1.expand(-1, self.length)
-        return torch.cat((self.holders, own_B1.expand(-1, self.length - self.holders.shape[1])), dim=1)
+        return torch.cat((self.beam_index, own_B1.expand(-1, self.length - self.beam_index.shape[1])), dim=1)
 
-    def _settle(self) -> None:
+    def _materialize(self) -> None:
         """Every row holds its own keys and values."""
-        if (rows_BS := self.held(0)) is not None:
-            for slot in self.slots.values():
-                if slot.grows and slot.keys is not None and slot.values is not None:
-                    slot.keys[: slot.rows, :, : slot.length] = gathered(slot.keys, rows_BS)
-                    slot.values[: slot.rows, :, : slot.length] = gathered(slot.values, rows_BS)
-            self.holders = None
+        if (rows_BS := self.row_index(0)) is not None:
+            for kv in self.kv.values():
+                if kv.grows and kv.keys is not None and kv.values is not None:
+                    kv.keys[: kv.rows, :, : kv.length] = gathered(kv.keys, rows_BS)
+                    kv.values[: kv.rows, :, : kv.length] = gathered(kv.values, rows_BS)
+            self.beam_index = None
 
-    def move(self, here: Tensor, there: Tensor, n_rows: int, serves: int = 1) -> None:
-        """Row here[i] becomes row there[i], then the first `n_rows` stay. Each is `serves` neighbouring rows, which
+    def move(self, here: Tensor, there: Tensor, n_rows: int, repeats: int = 1) -> None:
+        """Row here[i] becomes row there[i], then the first `n_rows` stay. Each is `repeats` neighbouring rows, which
         share a row of the memory."""
         rows = torch.arange(n_rows, device=here.device)
         rows[here] = there
-        wide_rows, wide_here, wide_there = (_widened(each, serves) for each in (rows, here, there))
+        wide_rows, wide_here, wide_there = (_widened(each, repeats) for each in (rows, here, there))
         self.mask = None if self.mask is None else self.mask[wide_rows]
-        self.holders = None if self.holders is None else self.holders[wide_rows]
+        self.beam_index = None if self.beam_index is None else self.beam_index[wide_rows]
         self.state = tuple(state[wide_rows] for state in self.state)
-        for slot in self.slots.values():
-            if slot.grows:
-                slot.move(wide_here, wide_there, n_rows * serves)
+        for kv in self.kv.values():
+            if kv.grows:
+                kv.move(wide_here, wide_there, n_rows * repeats)
             else:
-                slot.move(here, there, n_rows)
+                kv.move(here, there, n_rows)
 
     def join(self, other: "Cache") -> None:
         """Adds the rows of another cache of the same network. The newest tokens stand side by side: those of the
@@ -194,26 +199,26 @@ class Cache:
         if self.mask is not None or other.mask is not None or self.length != other.length:
             self.mask = torch.cat([cache._mask_of(length) for cache in (self, other)])
         self.state = tuple(torch.cat(pair) for pair in zip(self.state, other.state, strict=True))
-        if self.holders is not None or other.holders is not None:
-            self.holders = torch.cat([cache._holders_of(length) for cache in (self, other)])
-        for name, slot in self.slots.items():
-            theirs = other.slots[name]
-            slot.join(theirs, length if slot.grows else max(slot.length, theirs.length))
+        if self.beam_index is not None or other.beam_index is not None:
+            self.beam_index = torch.cat([cache._beam_index_of(length) for cache in (self, other)])
+        for name, kv in self.kv.items():
+            theirs = other.kv[name]
+            kv.join(theirs, length if kv.grows else max(kv.length, theirs.length))
         self.length = length
 
-    def _holders_of(self, length: int) -> Tensor:
+    def _beam_index_of(self, length: int) -> Tensor:
         """As `_mask_of`: what is hidden, each row holds itself."""
-        slot = next(slot for slot in self.slots.values() if slot.grows)
-        assert slot.keys is not None
-        held = self._holders(slot.rows, slot.keys.device)
-        own_B1 = (torch.arange(slot.rows, device=held.device) % self.width).unsqueeze(1)
+        kv = next(kv for kv in self.kv.values() if kv.grows)
+        assert kv.keys is not None
+        held = self._beam_index(kv.rows, kv.keys.device)
+        own_B1 = (torch.arange(kv.rows, device=held.device) % self.width).unsqueeze(1)
         return torch.cat((own_B1.expand(-1, length - self.length), held), dim=1)
 
     def _mask_of(self, length: int) -> Tensor:
         """The mask with hidden tokens before the first, up to this length."""
-        slot = next((slot for slot in self.slots.values() if slot.grows), None)
-        like = self.state[0] if slot is None or slot.keys is None else slot.keys
-        n_rows = len(like) if slot is None else slot.rows
+        kv = next((kv for kv in self.kv.values() if kv.grows), None)
+        like = self.state[0] if kv is None or kv.keys is None else kv.keys
+        n_rows = len(like) if kv is None else kv.rows
         mask = self.mask
         if mask is None:
             mask = torch.ones(n_rows, self.length, dtype=torch.bool, device=like.device)
@@ -225,16 +230,16 @@ class Cache:
         if self.mask is not None:
             self.mask = self.mask[:, n_first:]
             self.mask = None if bool(self.mask.all()) else self.mask
-        self.holders = None if self.holders is None else self.holders[:, n_first:]
-        for slot in self.slots.values():
-            if slot.grows:
-                slot.trim(n_first, self.length)
+        self.beam_index = None if self.beam_index is None else self.beam_index[:, n_first:]
+        for kv in self.kv.values():
+            if kv.grows:
+                kv.trim(n_first, self.length)
 
     def trim_memory(self, length: int) -> None:
         """Forgets the memory's tokens after the first `length`, which are hidden in every row."""
-        for slot in self.slots.values():
-            if not slot.grows:
-                slot.trim(0, length)
+        for kv in self.kv.values():
+            if not kv.grows:
+                kv.trim(0, length)
 
 
 def _widened(rows: Tensor, n: int) -> Tensor:

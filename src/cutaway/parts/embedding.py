@@ -8,9 +8,9 @@ from torch import Tensor, nn
 from cutaway.checks import Count, Size, check, check_arguments, named
 from cutaway.errors import ConfigError, InputError
 from cutaway.parts.dropout import Dropout
+from cutaway.parts.lookup import EmbeddingTable
 from cutaway.parts.norms import NormKind, norm
 from cutaway.parts.positions import Layout, LearnedPositions, sinusoids
-from cutaway.parts.table import Table
 from cutaway.parts.tap import Tap
 
 Positions = Literal["sinusoidal", "sinusoidal_halves", "learned", "rotary", "t5_bias", "none"]
@@ -40,8 +40,8 @@ class Embedding(nn.Module):
         check_arguments("Embedding", Count, n_segments=n_segments)
         self.kind = positions
         self.scale = d_model**0.5 if scaled else 1.0
-        self.tokens = Table(vocabulary, d_model, "token")
-        self.segments = Table(n_segments, d_model, "segment") if n_segments else None
+        self.tokens = EmbeddingTable(vocabulary, d_model, "token")
+        self.segments = EmbeddingTable(n_segments, d_model, "segment") if n_segments else None
         self.positions: LearnedPositions | None = None
         if positions == "learned":
             if max_positions is None:

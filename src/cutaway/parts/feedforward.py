@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from cutaway.checks import Size, check, check_arguments
 from cutaway.parts.dropout import Dropout
-from cutaway.parts.tap import Tap, heard
+from cutaway.parts.tap import Tap
 
 Activation = Literal["relu", "gelu", "gelu_tanh", "silu", "tanh"]
 
@@ -47,7 +47,6 @@ class FeedForward(nn.Module):
         self.gate = nn.Linear(d_model, d_ff, bias=bias) if gated else None
         self.down = nn.Linear(d_ff, d_model, bias=bias)
         self.dropout = Dropout(dropout)
-        self.fused: nn.Module | None = None  # all of it in one go, which engines/ may give
         self.hidden = Tap("BTF", "x W₁ + b₁" if bias else "x W₁")
         if gated:
             self.gates = Tap("BTF", f"{activation}(x W_gate{' + b_gate' if bias else ''})")
@@ -55,9 +54,6 @@ class FeedForward(nn.Module):
         self.output = Tap("BTD", "activated W₂ + b₂" if bias else "activated W₂")
 
     def forward(self, x_BTD: Tensor) -> Tensor:
-        inside = (self.hidden, self.activated) if self.gate is None else (self.hidden, self.gates, self.activated)
-        if self.fused is not None and not heard(*inside):
-            return self.output(self.fused(x_BTD))
         hidden_BTF = self.hidden(self.up(x_BTD))
         if self.gate is None:
             activated_BTF = self.activated(self.activation(hidden_BTF))

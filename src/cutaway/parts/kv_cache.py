@@ -1,10 +1,35 @@
-"""The keys and values of one attention: a slot of a `Cache`."""
+"""The keys and values that one attention reads, and what keeps them between steps: a part of a `Cache`."""
+
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 
-class KeyValues:
+class KV(NamedTuple):
+    """Keys and values, [B, G, S, K] each. Neighbouring rows of queries may share one of these rows.
+
+    `row_index` [B, S]: in which row the key and value of each row's tokens are (None: in its own).
+    """
+
+    keys: Tensor
+    values: Tensor
+    row_index: Tensor | None = None
+
+    def dense(self) -> tuple[Tensor, Tensor]:
+        """Every row with its own keys and values."""
+        if self.row_index is None:
+            return self.keys, self.values
+        return gathered(self.keys, self.row_index), gathered(self.values, self.row_index)
+
+    def repeated(self, n_rows: int) -> tuple[Tensor, Tensor]:
+        """Dense, for so many rows of queries."""
+        k_BGSK, v_BGSK = self.dense()
+        n = n_rows // max(1, len(k_BGSK))
+        return (k_BGSK, v_BGSK) if n <= 1 else (k_BGSK.repeat_interleave(n, dim=0), v_BGSK.repeat_interleave(n, dim=0))
+
+
+class KVCache:
     """The keys and values of one attention, [B, G, S, K] each, in buffers with room for more rows and more tokens.
 
     They grow by doubling. Rows that leave make room for rows that join: nothing else is copied then.
@@ -17,28 +42,30 @@ class KeyValues:
         self.rows = 0
         self.keys: Tensor | None = None
         self.values: Tensor | None = None
+        self.row_index: Tensor | None = None  # for this step: see KV
         self._spare: tuple[Tensor | None, Tensor | None] = (None, None)
 
     @property
-    def all(self) -> tuple[Tensor, Tensor] | None:
+    def filled(self) -> KV | None:
         """The keys and values so far; None before the first."""
         if self.keys is None or self.values is None:
             return None
-        return self.keys[: self.rows, :, : self.length], self.values[: self.rows, :, : self.length]
+        rows, length = self.rows, self.length
+        return KV(self.keys[:rows, :, :length], self.values[:rows, :, :length], self.row_index)
 
-    def append(self, k_BGTK: Tensor, v_BGTK: Tensor) -> tuple[Tensor, Tensor]:
+    def append(self, k_BGTK: Tensor, v_BGTK: Tensor) -> KV:
         """Adds the newest tokens; gives the keys and values of all tokens so far."""
         length = self.length + k_BGTK.shape[2]
         self.rows = k_BGTK.shape[0]
         if torch.is_grad_enabled() and k_BGTK.requires_grad:  # gradients need every step's own tensor
-            if (past := self.all) is not None:
-                k_BGTK, v_BGTK = torch.cat((past[0], k_BGTK), dim=2), torch.cat((past[1], v_BGTK), dim=2)
+            if (past := self.filled) is not None:
+                k_BGTK, v_BGTK = torch.cat((past.keys, k_BGTK), dim=2), torch.cat((past.values, v_BGTK), dim=2)
             self.keys, self.values, self.length = k_BGTK, v_BGTK, length
-            return k_BGTK, v_BGTK
+            return KV(k_BGTK, v_BGTK, self.row_index)
         self.keys = self._written(self.keys, k_BGTK, length)
         self.values = self._written(self.values, v_BGTK, length)
         self.length = length
-        return self.keys[: self.rows, :, :length], self.values[: self.rows, :, :length]
+        return KV(self.keys[: self.rows, :, :length], self.values[: self.rows, :, :length], self.row_index)
 
     def reserve(self, n_rows: int, n_groups: int, n_new: int, width: int) -> tuple[Tensor, Tensor]:
         """The buffers [B or more, G, S or more, K] in float32, with room for `n_new` tokens after the last, which who
@@ -105,7 +132,7 @@ class KeyValues:
                 filled[here] = filled[there]
         self.rows = n_rows
 
-    def join(self, other: "KeyValues", length: int) -> None:
+    def join(self, other: "KVCache", length: int) -> None:
         """Adds the rows of `other`. Both become `length` long: tokens end together, a memory's begin together."""
         if self.keys is None or self.values is None or other.keys is None or other.values is None:
             return
@@ -113,7 +140,7 @@ class KeyValues:
         self.values = self._joined(self.values, other.values, other, length)
         self.rows, self.length = self.rows + other.rows, length
 
-    def _joined(self, ours: Tensor, theirs: Tensor, other: "KeyValues", length: int) -> Tensor:
+    def _joined(self, ours: Tensor, theirs: Tensor, other: "KVCache", length: int) -> Tensor:
         n_rows = self.rows + other.rows
         if length > self.length or n_rows > ours.shape[0] or length > ours.shape[2]:
             _, G, room, K = ours.shape
@@ -128,7 +155,7 @@ class KeyValues:
         ours[self.rows : n_rows, :, self._columns(other, length)] = theirs[: other.rows, :, : other.length]
         return ours
 
-    def _columns(self, part: "KeyValues", length: int) -> slice:
+    def _columns(self, part: "KVCache", length: int) -> slice:
         return slice(length - part.length, length) if self.grows else slice(0, part.length)
 
     def trim(self, n_first: int, length: int) -> None:

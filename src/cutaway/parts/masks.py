@@ -95,6 +95,12 @@ class Bias:
     dense: Tensor | None = None  # [B or 1, H or 1, T, S]
     causal: bool = False
 
+    def repeated(self, n_rows: int) -> Tensor | None:
+        """`dense` for so many rows of queries, neighbours of which share one of these."""
+        if self.dense is None or len(self.dense) in (1, n_rows):
+            return self.dense
+        return self.dense.repeat_interleave(n_rows // len(self.dense), dim=0)
+
 
 NO_BIAS = Bias()
 
@@ -131,7 +137,7 @@ def bias(
     return Bias(dense)
 
 
-def checked(mask: Tensor, shape: Sequence[int], what: str) -> Tensor:
+def check_mask(mask: Tensor, shape: Sequence[int], what: str) -> Tensor:
     """A mask as given by a user: boolean and of the right shape."""
     if not isinstance(mask, Tensor):
         raise InputError(f"{what} is {named(mask)}; give a torch tensor of booleans (masks.from_ones_and_zeros)")

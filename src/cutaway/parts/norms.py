@@ -4,7 +4,6 @@ All compute in float32 at least, whatever the input is. Layer norm runs fused by
 listens, so that mean and variance can be seen.
 """
 
-from collections.abc import Callable
 from typing import Literal
 
 import torch
@@ -12,12 +11,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from cutaway.checks import check
-from cutaway.kernels import training
-from cutaway.parts.dropout import add, draw_seed, level_of
+from cutaway.kernels import norms as kernels
 from cutaway.parts.tap import Tap, heard
 
 
-def widened(x: Tensor) -> Tensor:
+def upcast(x: Tensor) -> Tensor:
     """x in float32, or wider if it is wider."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
@@ -34,12 +32,12 @@ class LayerNorm(nn.Module):
         self.variance = Tap("BT1", "σ² = Σ (x - μ)² / D")
         self.normalized = Tap("BTD", "(x - μ) / √(σ² + ε)")
         self.output = Tap("BTD", "γ · normalized + β")
-        self.inside = (self.mean, self.variance, self.normalized)
+        self.internal_taps = (self.mean, self.variance, self.normalized)
 
     def forward(self, x_BTD: Tensor) -> Tensor:
-        if not heard(*self.inside):
+        if not heard(*self.internal_taps):
             return self.output(F.layer_norm(x_BTD, self.weight.shape, self.weight, self.bias, self.epsilon))
-        wide_BTD = widened(x_BTD)
+        wide_BTD = upcast(x_BTD)
         mean_BT1 = self.mean(wide_BTD.mean(-1, keepdim=True))
         variance_BT1 = self.variance((wide_BTD - mean_BT1).square().mean(-1, keepdim=True))
         normalized_BTD = self.normalized((wide_BTD - mean_BT1) * torch.rsqrt(variance_BT1 + self.epsilon))
@@ -53,40 +51,22 @@ class RMSNorm(nn.Module):
         super().__init__()
         self.epsilon = epsilon
         self.weight = nn.Parameter(torch.ones(d_model))
-        self.fused: Callable[[Tensor], Tensor] | None = None  # the same in one go, which engines/ may give
         self.mean_square = Tap("BT1", "Σ x² / D")
         self.normalized = Tap("BTD", "x / √(mean_square + ε)")
         self.output = Tap("BTD", "γ · normalized")
-        self.inside = (self.mean_square, self.normalized)
+        self.internal_taps = (self.mean_square, self.normalized)
 
     def forward(self, x_BTD: Tensor) -> Tensor:
-        if self.fused is not None and not heard(*self.inside):
-            return self.output(self.fused(x_BTD))
-        if learns_by_kernel(self, x_BTD):
-            return self.output(training.add_norm(x_BTD, None, self.weight, None, self.epsilon))
-        wide_BTD = widened(x_BTD)
+        if not heard(*self.internal_taps) and (y_BTD := self.kernel(x_BTD)) is not None:
+            return self.output(y_BTD)
+        wide_BTD = upcast(x_BTD)
         mean_square_BT1 = self.mean_square(wide_BTD.square().mean(-1, keepdim=True))
         normalized_BTD = self.normalized(wide_BTD * torch.rsqrt(mean_square_BT1 + self.epsilon))
         return self.output(self.weight * normalized_BTD.to(x_BTD.dtype))
 
-
-def learns_by_kernel(norm: LayerNorm | RMSNorm, x_BTD: Tensor, f_BTD: Tensor | None = None) -> bool:
-    """Whether our kernel can train norm(x), or norm(x + f)."""
-    if not norm.training or not torch.is_grad_enabled() or heard(*norm.inside):
-        return False
-    if x_BTD.shape[-1:] != norm.weight.shape or (f_BTD is not None and f_BTD.shape != x_BTD.shape):
-        return False  # torch says what is wrong
-    return training.kernels_for(x_BTD, f_BTD, norm.weight) is not None
-
-
-def add_and_norm(norm: LayerNorm | RMSNorm, added: Tap, x_BTD: Tensor, f_BTD: Tensor, p: float) -> Tensor:
-    """norm(added(x + dropout(f))): in one go if it learns and nobody listens inside."""
-    level = level_of(p)
-    if level is None or heard(added) or not learns_by_kernel(norm, x_BTD, f_BTD):
-        return norm(added(add(x_BTD, f_BTD, p)))
-    bias = norm.bias if isinstance(norm, LayerNorm) else None
-    seed = draw_seed() if level else 0
-    return norm.output(training.add_norm(x_BTD, f_BTD, norm.weight, bias, norm.epsilon, level, seed))
+    def kernel(self, x_BTD: Tensor) -> Tensor | None:
+        """The same in one go; None where there is no kernel for it."""
+        return kernels.norm(x_BTD, None, self.weight, None, self.epsilon) if self.training else None
 
 
 class BatchNorm(nn.Module):
@@ -113,7 +93,7 @@ class BatchNorm(nn.Module):
         self.output = Tap("BTD", "γ · normalized + β")
 
     def forward(self, x_BTD: Tensor) -> Tensor:
-        wide_BTD = widened(x_BTD)
+        wide_BTD = upcast(x_BTD)
         mean_D, variance_D = self.running_mean, self.running_variance
         if self.training:
             tokens_ND = wide_BTD.flatten(0, -2)

@@ -13,12 +13,12 @@ from torch import Tensor
 
 from cutaway.checks import Size, check, check_fields
 from cutaway.errors import InputError
+from cutaway.parts.lookup import EmbeddingTable
 from cutaway.parts.masks import check_newest, right_padded
-from cutaway.parts.table import Table
 from cutaway.parts.tap import Tap
 
 
-def count(n_tokens: int, visible_BS: Tensor | None, device: torch.device) -> Tensor:
+def position_ids(n_tokens: int, visible_BS: Tensor | None, device: torch.device) -> Tensor:
     """The positions of all tokens so far: [S], or [B, S] where padding before other tokens shifts some rows."""
     if visible_BS is not None and not right_padded(visible_BS):
         return (visible_BS.long().cumsum(-1) - 1).clamp(min=0)
@@ -67,7 +67,7 @@ def _kept_sinusoids(n: int, d_model: int, layout: Layout, dtype: torch.dtype, de
         return sinusoidal(torch.arange(n), d_model, layout=layout, dtype=dtype).to(device)
 
 
-class LearnedPositions(Table):
+class LearnedPositions(EmbeddingTable):
     """One learned vector for each of `max_positions` places. positions [...] -> [..., D]"""
 
     def __init__(self, max_positions: int, d_model: int) -> None:
@@ -111,15 +111,15 @@ class Rotation:
     cos: Tensor
     sin: Tensor
 
-    def turn(self, x_BHTK: Tensor) -> Tensor:
+    def rotate(self, x_BHTK: Tensor) -> Tensor:
         """Turns the plane (x_i, x_{i+K/2}) by its angle; q·k then depends on the distance of the two tokens only.
 
         RoFormer pairs neighbours (x_2i, x_2i+1); halves are how Hugging Face stores Llama. The two differ by a
         permutation of K that q and k share, so scores are the same.
         """
         first, second = x_BHTK.chunk(2, dim=-1)
-        turned = torch.cat((-second, first), dim=-1)
-        return (x_BHTK * self.cos + turned * self.sin).to(x_BHTK.dtype)
+        rotated = torch.cat((-second, first), dim=-1)
+        return (x_BHTK * self.cos + rotated * self.sin).to(x_BHTK.dtype)
 
 
 def rotary(
@@ -149,7 +149,7 @@ def rotary(
     return Rotation(angle.cos(), angle.sin())
 
 
-class RelativeBias(Table):
+class RelativeBias(EmbeddingTable):
     """bias_BHTS = table[bucket(key position - query position), head]: T5's positions, added to the scores.
 
     Half of the buckets are exact distances, the rest grow logarithmically up to `max_distance`; the encoder spends half

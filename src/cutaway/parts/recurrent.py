@@ -9,8 +9,8 @@ from torch.nn.utils import rnn
 
 from cutaway.checks import Probability, Size, check, check_arguments
 from cutaway.errors import InputError
+from cutaway.kernels.dropout import dropout
 from cutaway.parts import masks
-from cutaway.parts.dropout import dropout
 from cutaway.parts.tap import Tap, heard
 
 CellKind = Literal["rnn", "gru", "lstm"]
@@ -92,7 +92,7 @@ class RecurrentLayer(nn.Module):
 
     def recurrent_weight(self) -> Tensor:
         """U, dropped out: drawn once for all steps of a sequence (AWD-LSTM)."""
-        return dropout(self.state.weight, self.weight_dropout, self.training)
+        return dropout(self.state.weight, self.weight_dropout) if self.training else self.state.weight
 
     def forward(
         self,
@@ -131,7 +131,7 @@ class RecurrentLayer(nn.Module):
         if x_BTE.dim() != 3 or x_BTE.shape[-1] != E:
             raise InputError(f"x has shape {list(x_BTE.shape)}; this layer takes [batch, length, {E}]")
         if mask_BT is not None:
-            masks.checked(mask_BT, x_BTE.shape[:2], "the mask")
+            masks.check_mask(mask_BT, x_BTE.shape[:2], "the mask")
         if state is None:
             return
         n = 2 if self.cell == "lstm" else 1

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from cutaway.checks import check
 from cutaway.parts.masks import NO_BIAS, Bias
-from cutaway.parts.norms import widened
+from cutaway.parts.norms import upcast
 from cutaway.parts.tap import Tap
 
 RecurrentAttentionKind = Literal["additive", "dot"]
@@ -43,14 +43,12 @@ class RecurrentAttention(nn.Module):
         """U h for all source tokens: the same at every step, so made once."""
         return self.keys(self.k(memory_BSE))
 
-    def forward(
-        self, s_BTD: Tensor, keys_BSD: Tensor, memory_BSE: Tensor, bias: Bias = NO_BIAS, serves: int = 1
-    ) -> Tensor:
-        """`serves`: how many neighbouring rows of s read each row of the memory, as so many more queries of it."""
-        if serves == 1:
+    def forward(self, s_BTD: Tensor, keys_BSD: Tensor, memory_BSE: Tensor, bias: Bias = NO_BIAS) -> Tensor:
+        """Neighbouring rows of s may share a row of the memory: they are so many more queries of it."""
+        if (n_rows := len(memory_BSE)) == len(s_BTD):
             return self._contexts(s_BTD, keys_BSD, memory_BSE, bias)
         B, T, D = s_BTD.shape
-        return self._contexts(s_BTD.reshape(B // serves, serves * T, D), keys_BSD, memory_BSE, bias).view(B, T, -1)
+        return self._contexts(s_BTD.reshape(n_rows, -1, D), keys_BSD, memory_BSE, bias).view(B, T, -1)
 
     def _contexts(self, s_BTD: Tensor, keys_BSD: Tensor, memory_BSE: Tensor, bias: Bias) -> Tensor:
         if self.kind == "additive":
@@ -60,5 +58,5 @@ class RecurrentAttention(nn.Module):
             scores_BTS = s_BTD @ keys_BSD.mT
         scores_BTS = self.scores(scores_BTS)
         masked_BTS = self.masked_scores(scores_BTS if bias.dense is None else scores_BTS + bias.dense.squeeze(1))
-        weights_BTS = self.weights(widened(masked_BTS).softmax(-1).to(memory_BSE.dtype))
+        weights_BTS = self.weights(upcast(masked_BTS).softmax(-1).to(memory_BSE.dtype))
         return self.output(weights_BTS @ memory_BSE)

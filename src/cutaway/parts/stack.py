@@ -16,20 +16,14 @@ from cutaway.parts.positions import RelativeBias, Rotation
 
 
 @dataclass(frozen=True, slots=True)
-class Around:
-    """What all blocks of a stack share in one pass; `Block.forward` says what each is."""
+class BlockContext:
+    """What the blocks of a stack share in one pass; `Block.forward` says what each is."""
 
     memory: Tensor | None  # [B, S, D]
     biases: Sequence[Bias]  # of each block's self-attention
     memory_bias: Bias
     rotation: Rotation | None
     cache: Cache | None
-    serves: int
-    holders: Tensor | None
-
-
-Through = Callable[[Tensor, Around], Tensor]
-"""x [B, T, D] and what is around it -> what comes out of the last block, normalised if the stack does that."""
 
 
 class Stack(nn.Module):
@@ -59,7 +53,6 @@ class Stack(nn.Module):
         self.blocks = nn.ModuleList(blocks)
         self.windows = tuple(windows) if any(windows) else ()
         self.final_norm = final_norm
-        self.fused: Through | None = None  # all blocks in one go, which engines/ may give
 
     def forward(
         self,
@@ -75,19 +68,20 @@ class Stack(nn.Module):
         B = inputs.shape[0]
         if cache is not None:
             cache.check(B, memory)
+            cache.begin(T)
         n_past = cache.length if cache is not None else 0
         if mask is not None:
-            masks.checked(mask, (B, T), "the mask")
+            masks.check_mask(mask, (B, T), "the mask")
         visible_BS = mask if cache is None else cache.visible(mask, B, T, inputs.device)
         if visible_BS is not None:
             masks.require_tokens(visible_BS, "the mask")
-        places = positions.count(n_past + T, visible_BS, inputs.device)  # of every key; the queries are the newest
-        place = places[..., n_past:]
-        x_BTD = self.embedding(inputs, place, n_past + T, segments)
+        of_keys = positions.position_ids(n_past + T, visible_BS, inputs.device)
+        of_queries = of_keys[..., n_past:]  # the newest
+        x_BTD = self.embedding(inputs, of_queries, n_past + T, segments)
 
         position_bias = None
         if self.relative_bias is not None:
-            position_bias = self.relative_bias.between(T, n_past + T, places if places.dim() == 2 else None)
+            position_bias = self.relative_bias.between(T, n_past + T, of_keys if of_keys.dim() == 2 else None)
         bias_of = partial(
             masks.bias, T, n_past + T, x_BTD, causal=self.causal, visible_BS=visible_BS, positions_BHTS=position_bias
         )
@@ -97,26 +91,23 @@ class Stack(nn.Module):
             biases = [made[window] for window in windows]
         else:
             biases = [bias_of()] * len(self.blocks)
-        rotation = None if self.rotate is None else self.rotate(place, dtype=x_BTD.dtype)
-        memory_BSD, memory_bias, serves = None, masks.NO_BIAS, 1
+        rotation = None if self.rotate is None else self.rotate(of_queries, dtype=x_BTD.dtype)
+        memory_BSD, memory_bias = None, masks.NO_BIAS
         if memory is not None:
             memory.check(B, x_BTD.shape[-1])
-            memory_BSD, serves = memory.states, memory.serves
+            memory_BSD = memory.states
             memory_bias = masks.bias(T, memory_BSD.shape[1], x_BTD, causal=False, visible_BS=memory.mask)
 
-        around = Around(
-            memory_BSD, biases, memory_bias, rotation, cache, serves, None if cache is None else cache.held(T)
-        )
-        x_BTD = (self.fused or self.through_blocks)(x_BTD, around)
+        x_BTD = self.through_blocks(x_BTD, BlockContext(memory_BSD, biases, memory_bias, rotation, cache))
         if cache is not None:
             cache.advance(T, visible_BS)
         return x_BTD
 
-    def through_blocks(self, x_BTD: Tensor, around: Around) -> Tensor:
+    def through_blocks(self, x_BTD: Tensor, context: BlockContext) -> Tensor:
         """Block by block, and the last norm."""
         for i, block in enumerate(self.blocks):
             x_BTD = block(
-                x_BTD, around.memory, bias=around.biases[i], memory_bias=around.memory_bias, rotation=around.rotation,
-                cache=around.cache, name=str(i), serves=around.serves, holders=around.holders,
+                x_BTD, context.memory, bias=context.biases[i], memory_bias=context.memory_bias,
+                rotation=context.rotation, cache=context.cache, name=str(i),
             )  # fmt: skip
         return x_BTD if self.final_norm is None else self.final_norm(x_BTD)

@@ -89,7 +89,7 @@ def anybody_listens() -> bool:
     return _listeners.get() is not None
 
 
-def at_hand(network: nn.Module) -> None:
+def cache_taps(network: nn.Module) -> None:
     """Every tap as a plain attribute of its module too: nn.Module looks for its children last, and in Python."""
     for module in network.modules():
         module.__dict__.update({name: child for name, child in module.named_children() if isinstance(child, Tap)})

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cutaway.kernels.training import agreeing_loss, vocabulary_loss
+from cutaway.kernels.loss import agreeing_loss, vocabulary_loss
 from cutaway.models.heads import LanguageModelHead, MaskedLanguageModelHead
 from cutaway.models.network import Network
 

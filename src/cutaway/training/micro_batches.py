@@ -16,7 +16,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from cutaway.parts.dropout import drawn_from
+from cutaway.kernels.dropout import drawn_from
 from cutaway.training.loss import Loss
 
 Compute = Callable[[int, torch.Generator], Loss]

@@ -11,13 +11,13 @@ from torch.nn import functional as F
 
 from cutaway.kernels import kernels
 from cutaway.kernels.choice import KernelChoice, default, using
+from cutaway.kernels.dropout import drawn_from
 from cutaway.machine import CLEARLY, processor
 from cutaway.machine.environment import PRECISION, forced
 from cutaway.machine.measurements import Numbers, best_of, measured
 from cutaway.models.build import build
 from cutaway.models.config import Config, RecurrentConfig, TransformerConfig
 from cutaway.models.presets import preset
-from cutaway.parts.dropout import drawn_from
 from cutaway.training.config import MachineChoice
 
 TrainingPrecision = Literal["float32", "bfloat16"]

@@ -16,7 +16,7 @@ def attention(source: Source, side: str, block: str, kind: str, value: str, at: 
     cross = kind == "cross_attention"
     stack = source.stack(side)
     width = stack.d_head or stack.d_model // stack.n_heads
-    serves = stack.n_heads // (stack.n_kv_heads or stack.n_heads)  # query heads for each of keys and values
+    group = stack.n_heads // (stack.n_kv_heads or stack.n_heads)  # query heads for each of keys and values
     turned = "rotated_" if stack.positions == "rotary" and not cross else ""
     match value:
         case "queries":
@@ -32,7 +32,7 @@ def attention(source: Source, side: str, block: str, kind: str, value: str, at: 
         case "scores":
             b, h, t, s = at
             q = source.vector(f"{here}.{turned}queries", b, h, t, None)
-            return Dot(q, source.vector(f"{here}.{turned}keys", b, h // serves, s, None))
+            return Dot(q, source.vector(f"{here}.{turned}keys", b, h // group, s, None))
         case "scaled_scores":
             score = source.number(f"{here}.scores", *at)
             return Quotient(score, root(width)) if stack.scale_scores else score
@@ -45,7 +45,7 @@ def attention(source: Source, side: str, block: str, kind: str, value: str, at: 
         case "heads":
             b, h, t, k = at
             weights = source.vector(f"{here}.weights", b, h, t, None)
-            return Dot(weights, source.vector(f"{here}.values", b, h // serves, None, k))
+            return Dot(weights, source.vector(f"{here}.values", b, h // group, None, k))
         case "concatenated":
             b, t, e = at
             return source.number(f"{here}.heads", b, e // width, t, e % width)

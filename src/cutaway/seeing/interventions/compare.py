@@ -12,7 +12,7 @@ from torch import Tensor
 from cutaway.models.config import AnswerSpan, Classifier, LanguageModel, MaskedLanguageModel
 from cutaway.models.generation import Generation, limited
 from cutaway.models.network import Network
-from cutaway.parts.norms import widened
+from cutaway.parts.norms import upcast
 from cutaway.parts.tap import listening
 from cutaway.seeing.interventions.edits import Edit, Editable, edits_of, listeners
 from cutaway.seeing.trace.inputs import Given, prepare, traced, usual
@@ -204,9 +204,9 @@ def probabilities(model: "Model | Network", output: Tensor) -> Tensor | None:
     """Of each place and choice [places, choices], from a head's output for one text; None if it is a vector."""
     head = model.config.head
     if isinstance(head, LanguageModel | MaskedLanguageModel):
-        return widened(output).softmax(-1)
+        return upcast(output).softmax(-1)
     if isinstance(head, AnswerSpan):
-        return widened(output).mT.softmax(-1)
+        return upcast(output).mT.softmax(-1)
     if not isinstance(head, Classifier):
         return None
     if isinstance(model, Network):

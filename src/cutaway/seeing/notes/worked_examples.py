@@ -19,9 +19,9 @@ from cutaway.models.size import size
 from cutaway.parts import masks
 from cutaway.parts.attention import Attention
 from cutaway.parts.embedding import Embedding
+from cutaway.parts.lookup import EmbeddingTable
 from cutaway.parts.norms import LayerNorm
 from cutaway.parts.positions import sinusoidal
-from cutaway.parts.table import Table
 from cutaway.parts.tap import Listener
 from cutaway.seeing.notes import arithmetic as write
 from cutaway.seeing.notes.arithmetic import Line, vector
@@ -236,7 +236,7 @@ def model_sizes(inputs: Inputs) -> list[Step]:
 def one_hot(inputs: Inputs) -> list[Step]:
     """A word looked up in the table whose rows are 1 0 0 …, 0 1 0 …, 0 0 1 …"""
     words = inputs["vocabulary"]
-    part = Table(len(words), len(words), "word")
+    part = EmbeddingTable(len(words), len(words), "word")
     nn.init.eye_(part.weight)
     row = part(torch.tensor(words.index(inputs["word"])))
     return [

@@ -8,7 +8,7 @@ from cutaway.checks import named
 from cutaway.errors import InputError
 
 
-class Table(nn.Module):
+class EmbeddingTable(nn.Module):
     """table[id]. ids [...] -> [..., D]; `what` names a row in errors."""
 
     def __init__(self, n_rows: int, d_model: int, what: str) -> None:
