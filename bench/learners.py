@@ -34,7 +34,7 @@ from bench.data import IGNORED, Batch
 from bench.harness import Work
 from bench.lessons import END, PAD, START, Lesson, padded, shares_of
 from bench.peers import build_peer
-from cutaway.data.encoding import Texts
+from cutaway.data.encoding import EncodedTexts
 from cutaway.machine.memory import keep_freed_memory
 from cutaway.model import Model
 from cutaway.models.build import build
@@ -57,7 +57,7 @@ from cutaway.training.loss import Loss, language_loss
 from cutaway.training.precision import TrainingPrecision, fastest_precision
 from cutaway.training.task import Scores, Seen, Task, unseen
 from cutaway.training.translation import Pairs, Translation
-from cutaway.training.watch import Step, Watch
+from cutaway.training.watch import StepReport, Watch
 
 RATE, CLIP = 1e-4, 1.0
 NEVER = 10**9  # a step that is not reached
@@ -147,7 +147,7 @@ class Rows:
 class Heard(Watch):
     loss = math.nan
 
-    def step(self, step: Step) -> None:
+    def step(self, step: StepReport) -> None:
         self.loss = step.nll
 
 
@@ -168,7 +168,7 @@ def cutaway(lesson: Lesson) -> Work:
     if lesson.windows:
         task = Windows(all_rows)
     else:
-        pairs = Pairs(*(Texts.of([row[side] for row in all_rows]) for side in (0, 1)))
+        pairs = Pairs(*(EncodedTexts.of([row[side] for row in all_rows]) for side in (0, 1)))
         task = Translation(pairs, pairs, [], start=START, pad=PAD, smoothing=lesson.smoothing)
     n_shares = defaults.shares_of(max(lesson.n_tokens), harness.cores())
     config = TrainConfig(

@@ -68,7 +68,7 @@ def why_not_ours(facts: os.stat_result) -> str | None:
 
 
 @dataclass(frozen=True)
-class Entry:
+class CacheEntry:
     """Some files that were made of something, in a folder of their own."""
 
     kind: str

@@ -34,7 +34,7 @@ class Stored:
 
 
 @dataclass(frozen=True)
-class Facts:
+class CheckpointInfo:
     path: Path
     format: Format
     config: Config
@@ -74,7 +74,7 @@ class Facts:
         return {name: number for name, number in found.items() if number is not None}
 
 
-def facts(path: Path) -> Facts:
+def facts(path: Path) -> CheckpointInfo:
     """Of a folder (cutaway's own, or Hugging Face's) or a llama2.c file. What does not fit together is an error."""
     if path.is_file():
         return _llama2c(path)
@@ -85,13 +85,13 @@ def facts(path: Path) -> Facts:
     return _huggingface(path)
 
 
-def _huggingface(folder: Path) -> Facts:
+def _huggingface(folder: Path) -> CheckpointInfo:
     checkpoint = huggingface.open_folder(folder)
     tokenizer = load_tokenizer(folder, checkpoint.keys)
     check_tokenizer(folder, tokenizer, checkpoint.config)
     ours = {name: pair.ours for name, pair in checkpoint.sources.items()}
     entries = checkpoint.weights.entries
-    return Facts(
+    return CheckpointInfo(
         path=folder,
         format="huggingface",
         config=checkpoint.config,
@@ -108,7 +108,7 @@ def _huggingface(folder: Path) -> Facts:
     )
 
 
-def _native(folder: Path) -> Facts:
+def _native(folder: Path) -> CheckpointInfo:
     described = native.describe(folder)
     entries = open_weights(folder).entries
     used = native.of_network(entries)
@@ -119,7 +119,7 @@ def _native(folder: Path) -> Facts:
     family, architecture = _origin(described, folder)
     tokenizer = load_tokenizer(folder)
     check_tokenizer(folder, tokenizer, described.config)
-    return Facts(
+    return CheckpointInfo(
         path=folder,
         format="cutaway",
         config=described.config,
@@ -155,14 +155,14 @@ def _origin(described: native.Description, folder: Path) -> tuple[str | None, st
         return origin.family.name, None
 
 
-def _llama2c(file: Path) -> Facts:
+def _llama2c(file: Path) -> CheckpointInfo:
     header = llama2c.read_header(file)
     try:
         config = header.config
     except ConfigError as error:
         raise CheckpointError(f"{file}: {error}") from None
     shapes = _shapes(config, 10**9)
-    return Facts(
+    return CheckpointInfo(
         path=file,
         format="llama2.c",
         config=config,

@@ -14,18 +14,18 @@ from cutaway.errors import ConfigError, unknown
 
 
 @dataclass(frozen=True)
-class Rule:
+class NumberRule:
     """What a number must be, in words and as a test."""
 
     text: str
     holds: Callable[[float], bool]
 
 
-Size = Annotated[int, Rule("at least 1", lambda number: number >= 1)]
-Count = Annotated[int, Rule("at least 0", lambda number: number >= 0)]
-Positive = Annotated[float, Rule("above 0", lambda number: number > 0)]
-AboveOne = Annotated[float, Rule("above 1", lambda number: number > 1)]
-Probability = Annotated[float, Rule("at least 0 and below 1", lambda number: 0 <= number < 1)]
+Size = Annotated[int, NumberRule("at least 1", lambda number: number >= 1)]
+Count = Annotated[int, NumberRule("at least 0", lambda number: number >= 0)]
+Positive = Annotated[float, NumberRule("above 0", lambda number: number > 0)]
+AboveOne = Annotated[float, NumberRule("above 1", lambda number: number > 1)]
+Probability = Annotated[float, NumberRule("at least 0 and below 1", lambda number: 0 <= number < 1)]
 
 
 def named(value: object) -> str:
@@ -79,7 +79,7 @@ def _is(value: object, wanted: type) -> bool:
     return isinstance(value, float | int if wanted is float else get_origin(wanted) or wanted)  # tuple[str, ...]: tuple
 
 
-def _check_number(where: str, value: Any, rules: list[Rule]) -> None:
+def _check_number(where: str, value: Any, rules: list[NumberRule]) -> None:
     if isinstance(value, float) and not math.isfinite(value):
         raise ConfigError(f"{where}={value} must be a finite number")
     for rule in rules:

@@ -53,7 +53,7 @@ Format = Literal["cutaway", "huggingface"]
 PAPERS = ("README.md", "LICENSE", "LICENSE.md", "LICENSE.txt")
 
 
-class Task:
+class TaskMethod:
     """A task as a method: `model.fill(text)` is `fill(model, text)` of tasks/fill.py, imported when it is asked for."""
 
     def __init__(self, name: str) -> None:
@@ -97,16 +97,16 @@ class Model:
         summarize = _summarize
         translate = _translate
     else:
-        answer = Task("answer")
-        chat = Task("chat")
-        classify = Task("classify")
-        complete = Task("complete")
-        embed = Task("embed")
-        fill = Task("fill")
-        recognize = Task("recognize")
-        search = Task("search")
-        summarize = Task("summarize")
-        translate = Task("translate")
+        answer = TaskMethod("answer")
+        chat = TaskMethod("chat")
+        classify = TaskMethod("classify")
+        complete = TaskMethod("complete")
+        embed = TaskMethod("embed")
+        fill = TaskMethod("fill")
+        recognize = TaskMethod("recognize")
+        search = TaskMethod("search")
+        summarize = TaskMethod("summarize")
+        translate = TaskMethod("translate")
 
     @property
     def config(self) -> Config:

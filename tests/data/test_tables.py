@@ -11,7 +11,7 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from cutaway.data.rows import Bad, Row
+from cutaway.data.rows import Bad, TextRow
 from cutaway.data.tables import kind_of, rows
 from cutaway.errors import InputError
 from tests.data.written import COMPRESS, PAIRS, Texts, csv_bytes, jsonl, lines, nested, tsv, write, write_parquet
@@ -22,10 +22,10 @@ WRITERS: dict[str, Callable[[Texts], bytes]] = {
 
 
 def texts(path: Path, *columns: str) -> list[tuple[str, ...]]:
-    return [row.texts for row in rows(path, columns) if isinstance(row, Row)]
+    return [row.texts for row in rows(path, columns) if isinstance(row, TextRow)]
 
 
-def faults(found: Iterator[Row | Bad]) -> list[tuple[str, str]]:
+def faults(found: Iterator[TextRow | Bad]) -> list[tuple[str, str]]:
     """Rule and place of the bad rows; the folder is left out."""
     return [(row.rule, row.where.rpartition("/")[2]) for row in found if isinstance(row, Bad)]
 
@@ -35,7 +35,7 @@ def faults(found: Iterator[Row | Bad]) -> list[tuple[str, str]]:
 def test_there_and_back(tmp_path: Path, name: str, ending: str) -> None:
     path = write(tmp_path / f"{name}{ending}", WRITERS[name](PAIRS))
     found = list(rows(path))
-    assert [row.texts for row in found if isinstance(row, Row)] == PAIRS
+    assert [row.texts for row in found if isinstance(row, TextRow)] == PAIRS
     assert [row.where for row in found] == [f"{path}:{i}" for i in range(1, len(PAIRS) + 1)]
 
 
@@ -76,7 +76,7 @@ def test_csv_quotes_and_newlines(tmp_path: Path) -> None:
     pairs = [("a, b", 'say ""no""'), ("two\nlines", "deux\r\nlignes"), ('"', "\t"), ("end", "fin")]
     path = write(tmp_path / "a.csv", csv_bytes(pairs, header=("en", "fr")))
     found = list(rows(path, ("en", "fr")))
-    assert [row.texts for row in found if isinstance(row, Row)] == pairs
+    assert [row.texts for row in found if isinstance(row, TextRow)] == pairs
     assert [row.where for row in found] == [f"{path}:{line}" for line in (2, 3, 6, 7)], "the line where a row begins"
 
 
@@ -225,7 +225,7 @@ def test_parquet_by_row_groups(tmp_path: Path) -> None:
     path = write_parquet(tmp_path / "a.parquet", PAIRS)
     assert parquet.ParquetFile(path).num_row_groups == 3
     found = list(rows(path))
-    assert [row.texts for row in found if isinstance(row, Row)] == PAIRS
+    assert [row.texts for row in found if isinstance(row, TextRow)] == PAIRS
     assert [row.where for row in found] == [f"{path}:{i}" for i in range(1, 6)]
     assert texts(path, "fr", "en") == [(b, a) for a, b in PAIRS]
     with pytest.raises(InputError, match=r"a.parquet: no column 'de' \(known: en, fr, n\)"):

@@ -43,7 +43,7 @@ from cutaway.seeing.interventions.edits import (
     read_edits,
     switches,
 )
-from cutaway.seeing.trace.trace import Facts, Trace
+from cutaway.seeing.trace.trace import TapInfo, Trace
 from tests import families
 from tests.families import FAMILIES, Inputs, example_inputs, shrunk
 from tests.tasks import small
@@ -83,7 +83,7 @@ def plain(network: Network, inputs: Inputs) -> Trace:
 
 def edited(network: Network, inputs: Inputs, *edits: Any) -> Trace:
     """Every value, so that all runs take the same, explicit path and can be compared bit by bit."""
-    found = Trace({name: Facts.of(tap) for name, tap in taps(network).items()})
+    found = Trace({name: TapInfo.of(tap) for name, tap in taps(network).items()})
     with (
         torch.no_grad(),
         listening(network, listeners(network, edits_of(edits))),

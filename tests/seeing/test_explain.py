@@ -51,7 +51,7 @@ from cutaway.seeing.explain.expression import (
     Vector,
 )
 from cutaway.seeing.explain.format import equation
-from cutaway.seeing.trace.trace import Facts, Run, Trace
+from cutaway.seeing.trace.trace import Run, TapInfo, Trace
 from tests import families
 from tests.families import FAMILIES, Inputs, example_inputs, shrunk
 
@@ -516,10 +516,10 @@ def by_hand() -> Trace:
         for name, value in (("weight", q), ("bias", torch.tensor([0.0, 0.5])))
     }
     facts = {
-        "encoder.blocks.0.input": Facts("BTD", "x"),
-        "encoder.blocks.0.self_attention.queries": Facts("BHTK", "x W_Q + b_Q"),
-        "encoder.blocks.0.self_attention.masked_scores": Facts("BHTS", "scaled_scores + bias"),
-        "encoder.blocks.0.self_attention.weights": Facts("BHTS", "softmax(masked_scores)"),
+        "encoder.blocks.0.input": TapInfo("BTD", "x"),
+        "encoder.blocks.0.self_attention.queries": TapInfo("BHTK", "x W_Q + b_Q"),
+        "encoder.blocks.0.self_attention.masked_scores": TapInfo("BHTS", "scaled_scores + bias"),
+        "encoder.blocks.0.self_attention.weights": TapInfo("BHTS", "softmax(masked_scores)"),
     }
     trace = Trace(facts, Run(weights, TransformerConfig(encoder=stack), {"tokens": torch.tensor([[1, 2]])}))
     values = (
@@ -661,7 +661,7 @@ def test_a_part_of_a_network_does_not_say_what_feeds_it() -> None:
 
 def test_a_value_without_a_rule_is_one_sentence() -> None:
     trace = by_hand()
-    trace._facts["encoder.blocks.0.self_attention.sharpness"] = Facts("BT", "?")
+    trace._facts["encoder.blocks.0.self_attention.sharpness"] = TapInfo("BT", "?")
     trace.hear(torch.zeros(1, 2), "encoder.blocks.0.self_attention.sharpness")
     with pytest.raises(CutawayError, match="there is no rule for 'encoder.blocks.0.self_attention.sharpness'"):
         trace.explain("encoder.blocks.0.self_attention.sharpness")

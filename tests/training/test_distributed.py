@@ -20,7 +20,7 @@ import torch
 import torch.distributed as dist
 from safetensors.torch import load_file
 
-from cutaway.data.encoding import Texts
+from cutaway.data.encoding import EncodedTexts
 from cutaway.errors import ConfigError
 from cutaway.models.build import build
 from cutaway.training.config import ModelChoice
@@ -158,7 +158,7 @@ def test_every_kind_of_model_in_parts(preset: str) -> None:
     for in_parts in (False, True):
         config = network_config("translate", ModelChoice(preset=preset, d_model=16, dropout=0.0), (50, 50))
         network = build(config, seed=1)
-        task = Translation(pairs := Pairs(Texts.of([[1]]), Texts.of([[1]])), pairs, [], start=0, pad=0)
+        task = Translation(pairs := Pairs(EncodedTexts.of([[1]]), EncodedTexts.of([[1]])), pairs, [], start=0, pad=0)
         objective = Objective(network, task)
         if in_parts:
             dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from cutaway.data import encoding as module
-from cutaway.data.encoding import Encoded, Texts, encoded
+from cutaway.data.encoding import Encoded, EncodedTexts, encoded
 from cutaway.errors import CheckpointError
 
 ROWS = [("ab", "xyz"), ("", "q"), ("abcdef", "z"), ("c", "zz")]
@@ -77,7 +77,7 @@ def test_round_trip(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_in_memory_is_the_same() -> None:
     mapped = encoded(SIDES, ["a"], Reader(ROWS), 100).sides["target"]
-    made = Texts.of(letters([target for _, target in ROWS]))
+    made = EncodedTexts.of(letters([target for _, target in ROWS]))
     assert torch.equal(mapped.ids, made.ids)
     assert torch.equal(mapped.ends, made.ends)
     assert mapped.ids.dtype == made.ids.dtype == torch.int32

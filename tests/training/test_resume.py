@@ -23,7 +23,7 @@ from cutaway.training.config import ModelChoice
 from cutaway.training.folder import RunFolder
 from cutaway.training.run import resume, train
 from cutaway.training.state import digest
-from cutaway.training.watch import Step, Watch
+from cutaway.training.watch import StepReport, Watch
 from tests import commands
 from tests.training import toy
 
@@ -137,7 +137,7 @@ def test_the_loss_that_is_shown_goes_on(tmp_path: Path, data: toy.Corpus) -> Non
         def __init__(self) -> None:
             self.steps: list[tuple[float, float]] = []
 
-        def step(self, step: Step) -> None:
+        def step(self, step: StepReport) -> None:
             self.steps.append((step.nll, step.recent))
 
     whole, stopped = Shown(), Shown()

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 import cutaway
-from cutaway.data.encoding import Texts
+from cutaway.data.encoding import EncodedTexts
 from cutaway.models.build import build
 from cutaway.models.config import RecurrentConfig
 from cutaway.models.network import Network
@@ -34,9 +34,9 @@ def network(name: str, dropout: float, dtype: torch.dtype = torch.float32) -> Ne
 def task(smoothing: float = 0.1, agreement: float = 0.0) -> Translation:
     generator = torch.Generator().manual_seed(0)
 
-    def texts(n: int) -> Texts:
+    def texts(n: int) -> EncodedTexts:
         lengths = torch.randint(2, 9, (n,), generator=generator).tolist()
-        return Texts.of([torch.randint(3, V, (length,), generator=generator).tolist() for length in lengths])
+        return EncodedTexts.of([torch.randint(3, V, (length,), generator=generator).tolist() for length in lengths])
 
     train = Pairs(texts(30), texts(30))
     return Translation(train, train, [], start=1, pad=PAD, smoothing=smoothing, agreement=agreement)

@@ -9,13 +9,13 @@ from contextlib import contextmanager
 
 import pytest
 
-from cutaway.cli.train import Lines, Live
+from cutaway.cli.train import Live, LogLines
 from cutaway.progress import Pace
-from cutaway.training.watch import Step
+from cutaway.training.watch import StepReport
 
 
-def step(number: int, nll: float, recent: float = 6.25, unit: str = "token") -> Step:
-    return Step(
+def step(number: int, nll: float, recent: float = 6.25, unit: str = "token") -> StepReport:
+    return StepReport(
         number, of=400, loss=nll, nll=nll, recent=recent, norm=1.0, factor=1.0, tokens=512, seconds=0.1,
         epochs=number / 100, unit=unit,
     )  # fmt: skip
@@ -88,7 +88,7 @@ def test_a_classifier_learns_texts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_log_hears_of_what_takes_long(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    watch, pace = Lines(), Pace(200)
+    watch, pace = LogLines(), Pace(200)
     pace.add()
     watch.busy("choosing the length penalty", pace)
     monkeypatch.setattr("cutaway.cli.train.SECONDS_BETWEEN_LINES", -1)  # now, that is
@@ -100,7 +100,7 @@ def test_a_log_hears_of_what_takes_long(monkeypatch: pytest.MonkeyPatch, capsys:
 
 
 def test_a_log_gets_lines(capsys: pytest.CaptureFixture[str]) -> None:
-    watch = Lines()
+    watch = LogLines()
     watch.resumed(200, [{"step": 10, "nll": 7.0}])
     watch.step(step(201, 6.0))  # not the first of all, and no half minute has passed
     watch.look(202, {"loss": 4.5, "bleu": 30.0}, is_best=False, seconds=1.0)

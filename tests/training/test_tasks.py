@@ -15,7 +15,7 @@ from cutaway.cli import evaluate as cli
 from cutaway.cli import train as cli_train
 from cutaway.cli.options import Where
 from cutaway.data.clean import Dropped, clean, joined
-from cutaway.data.encoding import Texts
+from cutaway.data.encoding import EncodedTexts
 from cutaway.data.pairs import Pair, read_pairs
 from cutaway.errors import ConfigError, InputError
 from cutaway.models.generation import Generation
@@ -150,7 +150,10 @@ class Wordy:
 
 @pytest.mark.parametrize("best", [0.6, 1.0, 1.4, 1.8])
 def test_the_length_penalty_is_chosen_by_bleu(best: float) -> None:
-    none, valid = Pairs(Texts.of([]), Texts.of([])), Pairs(Texts.of([[1]]), Texts.of([[1] * 7]))
+    none, valid = (
+        Pairs(EncodedTexts.of([]), EncodedTexts.of([])),
+        Pairs(EncodedTexts.of([[1]]), EncodedTexts.of([[1] * 7])),
+    )
     task = Translation(none, valid, [("x", "a b c d e f")] * 1501, start=2, pad=0)
     seen: list[str] = []
     usage = task.tuned(Wordy(best), lambda pace: seen.append(str(pace)))  # type: ignore[arg-type]

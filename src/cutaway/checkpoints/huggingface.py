@@ -18,7 +18,7 @@ from cutaway.checkpoints.families import BY_MODEL_TYPE, FAMILIES
 from cutaway.checkpoints.family import Architecture, Contents, Family, is_bare
 from cutaway.checkpoints.fill import common_dtype, fill, outline_safely, plain
 from cutaway.checkpoints.keys import Keys
-from cutaway.checkpoints.rules import NameMap, Operation, Pair
+from cutaway.checkpoints.rules import ExpandedRule, NameMap, Operation
 from cutaway.checkpoints.sentence import read_pooling, write_pooling
 from cutaway.checkpoints.usage import Files, read_side_files, read_usage
 from cutaway.checkpoints.weights import WEIGHTS, Outgoing, Weights, narrowed, open_weights, write_weights
@@ -54,7 +54,7 @@ class Checkpoint:
     keys: dict[str, Any]  # config.json
     config: TransformerConfig
     weights: Weights
-    sources: dict[str, Pair]  # name in the file -> what it becomes
+    sources: dict[str, ExpandedRule]  # name in the file -> what it becomes
     report: Report
 
     @property
@@ -203,9 +203,9 @@ class _Fit:
     weights: Weights
     asked: bool  # for a head that the folder may not have
 
-    def pairs(self, config: TransformerConfig, report: Report) -> dict[str, Pair]:
+    def pairs(self, config: TransformerConfig, report: Report) -> dict[str, ExpandedRule]:
         wanted = _shapes(config, len(self.weights), self.folder / CONFIG)
-        sources: dict[str, Pair] = {}
+        sources: dict[str, ExpandedRule] = {}
         wrong: list[str] = []
         used: set[str] = set()
         for pair in self.names.pairs(wanted):
@@ -238,7 +238,7 @@ class _Fit:
         copies = [copy for copy, original in self.names.copies.items() if original == theirs]
         return next((name for name in (theirs, *copies) if name in self.contents), None)
 
-    def _misfits(self, name: str, expected: tuple[int, ...], pair: Pair) -> list[str]:
+    def _misfits(self, name: str, expected: tuple[int, ...], pair: ExpandedRule) -> list[str]:
         entry = self.weights[name]
         if entry.shape != expected:
             ours = ", ".join(pair.ours)
@@ -258,7 +258,7 @@ class _Fit:
         return [f"{self.contents.places[name]} is not part of this model"]
 
 
-def _is_head(pair: Pair) -> bool:
+def _is_head(pair: ExpandedRule) -> bool:
     return all(name.startswith("head.") for name in pair.ours)
 
 

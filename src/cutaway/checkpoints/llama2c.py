@@ -22,7 +22,7 @@ from cutaway.models.network import Network
 from cutaway.models.presets import llama
 from cutaway.text import recipes, sentencepiece
 from cutaway.text.sentencepiece import SentencePieceModel
-from cutaway.text.settings import Settings
+from cutaway.text.settings import TokenizerSettings
 from cutaway.text.tokenizer import Tokenizer
 
 MAGIC = 0x616B3432  # "ak42", before version 1
@@ -99,7 +99,7 @@ def read_header(file: Path) -> Header:
 
 
 @dataclass(frozen=True)
-class Piece:
+class TensorBlock:
     """The next numbers in the file: of one tensor, or of the same one in each block ({i})."""
 
     ours: str | None  # None: not needed
@@ -107,32 +107,35 @@ class Piece:
     operation: Operation = SAME
 
 
-def _pieces(header: Header) -> Iterator[Piece]:
+def _pieces(header: Header) -> Iterator[TensorBlock]:
     """The file's contents, in order."""
     L, D, F = header.n_layers, header.dim, header.d_ff
     kv = header.d_head * header.n_kv_heads
     block = "decoder.blocks.{i}."
-    words = Piece("decoder.embedding.tokens.weight", (header.vocabulary, D))
-    norms = [Piece(block + "self_attention_norm.weight", (L, D)), Piece(block + "feedforward_norm.weight", (L, D))]
-    last = Piece("decoder.final_norm.weight", (D,))
+    words = TensorBlock("decoder.embedding.tokens.weight", (header.vocabulary, D))
+    norms = [
+        TensorBlock(block + "self_attention_norm.weight", (L, D)),
+        TensorBlock(block + "feedforward_norm.weight", (L, D)),
+    ]
+    last = TensorBlock("decoder.final_norm.weight", (D,))
     attention = [
-        Piece(block + "self_attention.q.weight", (L, D, D), halves(header.n_heads)),
-        Piece(block + "self_attention.k.weight", (L, kv, D), halves(header.n_kv_heads)),
-        Piece(block + "self_attention.v.weight", (L, kv, D)),
-        Piece(block + "self_attention.out.weight", (L, D, D)),
+        TensorBlock(block + "self_attention.q.weight", (L, D, D), halves(header.n_heads)),
+        TensorBlock(block + "self_attention.k.weight", (L, kv, D), halves(header.n_kv_heads)),
+        TensorBlock(block + "self_attention.v.weight", (L, kv, D)),
+        TensorBlock(block + "self_attention.out.weight", (L, D, D)),
     ]
     feedforward = [
-        Piece(block + "feedforward.gate.weight", (L, F, D)),
-        Piece(block + "feedforward.down.weight", (L, D, F)),
-        Piece(block + "feedforward.up.weight", (L, F, D)),
+        TensorBlock(block + "feedforward.gate.weight", (L, F, D)),
+        TensorBlock(block + "feedforward.down.weight", (L, D, F)),
+        TensorBlock(block + "feedforward.up.weight", (L, F, D)),
     ]
     if header.version == 0:
         yield from (words, norms[0], *attention, norms[1], *feedforward, last)
-        yield Piece(None, (2, header.context, header.d_head // 2))  # cosines and sines
+        yield TensorBlock(None, (2, header.context, header.d_head // 2))  # cosines and sines
     else:
         yield from (*norms, last, words, *attention, *feedforward)
     if not header.tied:
-        yield Piece("head.vocabulary.weight", (header.vocabulary, D))
+        yield TensorBlock("head.vocabulary.weight", (header.vocabulary, D))
 
 
 def read(file: Path, dtype: torch.dtype | None = None) -> Network:
@@ -188,7 +191,7 @@ def tokenizer_beside(file: Path, size: int) -> Tokenizer | None:
         is_bpe=True, unknown=0, unknown_surface=" ⁇ ", byte_fallback=True, suffix=False, charsmap=b"",
         dummy_prefix=True, squeeze=False, escape=True,
     )  # fmt: skip
-    return recipes.llama(model, Settings())
+    return recipes.llama(model, TokenizerSettings())
 
 
 def _piece(text: str, score: float) -> sentencepiece.Piece:

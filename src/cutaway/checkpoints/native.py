@@ -15,7 +15,7 @@ from torch import Tensor
 from cutaway import schema
 from cutaway.checkpoints.fill import common_dtype, fill, outline_safely, plain
 from cutaway.checkpoints.usage import GENERATION, IMAGES, SENTENCES, Files
-from cutaway.checkpoints.weights import WEIGHTS, Entry, Outgoing, narrowed, open_weights, outgoing, write_weights
+from cutaway.checkpoints.weights import WEIGHTS, HeaderEntry, Outgoing, narrowed, open_weights, outgoing, write_weights
 from cutaway.errors import CheckpointError, ConfigError, InputError
 from cutaway.files import read_json, written_aside
 from cutaway.models.config import Config, config_from_json
@@ -99,7 +99,7 @@ def load(folder: str | Path, dtype: torch.dtype | None = None) -> Network:
     return fill(network, {name: weights.tensor(name).to(dtype) for name in wanted})
 
 
-def of_network(entries: Mapping[str, Entry]) -> dict[str, Entry]:
+def of_network(entries: Mapping[str, HeaderEntry]) -> dict[str, HeaderEntry]:
     """Those of a file's tensors that the network has."""
     return {name: entry for name, entry in entries.items() if not name.startswith(SPARE)}
 

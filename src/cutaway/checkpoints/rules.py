@@ -85,7 +85,7 @@ class Rule:
 
 
 @dataclass(frozen=True)
-class Pair:
+class ExpandedRule:
     """A rule with every name written out."""
 
     theirs: str
@@ -111,7 +111,7 @@ class NameMap:
     spare: Sequence[str] = ()
     spare_head: Sequence[str] = ()
 
-    def pairs(self, names: Mapping[str, object]) -> list[Pair]:
+    def pairs(self, names: Mapping[str, object]) -> list[ExpandedRule]:
         """The rules that apply to a network with these tensors; together they cover every tensor once."""
         found = [pair for rule in self.body for pair in _expand(rule, names, in_head=False)]
         found += [pair for rule in self.head for pair in _expand(rule, names, in_head=True)]
@@ -149,12 +149,12 @@ def _matches(pattern: str, name: str) -> bool:
     return re.fullmatch(re.escape(pattern).replace(r"\*", ".*"), name) is not None
 
 
-def _expand(rule: Rule, names: Mapping[str, object], *, in_head: bool) -> Iterator[Pair]:
+def _expand(rule: Rule, names: Mapping[str, object], *, in_head: bool) -> Iterator[ExpandedRule]:
     for theirs, ours in _written_out(rule.theirs, rule.ours):
         for number in range(_blocks(names)) if "{i}" in ours else (0,):
             several = _several(ours.replace("{i}", str(number)))
             if all(name in names for name in several):
-                yield Pair(theirs.replace("{i}", str(number)), several, rule.operation, in_head)
+                yield ExpandedRule(theirs.replace("{i}", str(number)), several, rule.operation, in_head)
 
 
 def _blocks(names: Mapping[str, object]) -> int:

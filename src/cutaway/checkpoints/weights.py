@@ -33,7 +33,7 @@ _MOST_TENSORS = 20_000
 
 
 @dataclass(frozen=True)
-class Entry:
+class HeaderEntry:
     """What a header says of one tensor."""
 
     file: Path
@@ -46,11 +46,11 @@ class Entry:
         return prod(self.shape) * self.dtype.itemsize
 
 
-class Weights(Mapping[str, Entry]):
+class Weights(Mapping[str, HeaderEntry]):
     """The tensors of a folder, by name: their headers, and each tensor when it is asked for."""
 
     def __init__(self, files: Sequence[Path]) -> None:
-        self.entries: dict[str, Entry] = {}
+        self.entries: dict[str, HeaderEntry] = {}
         for file in files:
             for name, entry in read_header(file).items():
                 if name in self.entries:
@@ -61,7 +61,7 @@ class Weights(Mapping[str, Entry]):
                 self.entries[name] = entry
         self._open: dict[Path, Any] = {}
 
-    def __getitem__(self, name: str) -> Entry:
+    def __getitem__(self, name: str) -> HeaderEntry:
         return self.entries[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -136,7 +136,7 @@ def _open_shards(folder: Path) -> Weights:
     return weights
 
 
-def read_header(file: Path) -> dict[str, Entry]:
+def read_header(file: Path) -> dict[str, HeaderEntry]:
     """What the header says, once it is certain that every tensor lies in the file, none over another."""
     try:
         size = file.stat().st_size
@@ -153,13 +153,13 @@ def read_header(file: Path) -> dict[str, Entry]:
         raise CheckpointError(f"{file} is not a whole safetensors file ({error}); copy or save it again") from None
 
 
-def _entries(file: Path, header: Any, first: int, n_data: int) -> dict[str, Entry]:
+def _entries(file: Path, header: Any, first: int, n_data: int) -> dict[str, HeaderEntry]:
     if not isinstance(header, dict):
         raise ValueError("its header is not an object")
     header.pop("__metadata__", None)
     if len(header) > _MOST_TENSORS:
         raise ValueError(f"its header has {len(header):,} tensors; cutaway reads up to {_MOST_TENSORS:,}")
-    found: dict[str, Entry] = {}
+    found: dict[str, HeaderEntry] = {}
     places: list[tuple[int, int, str]] = []
     for name, tensor in header.items():
         if len(name) > 1000 or not name.isprintable():
@@ -175,7 +175,7 @@ def _entries(file: Path, header: Any, first: int, n_data: int) -> dict[str, Entr
             raise ValueError(f"{name!r} has dtype {dtype[:40]!r}; cutaway reads {', '.join(DTYPES)}")
         if len(shape) > 8 or not all(type(length) is int and 0 <= length < 2**48 for length in shape):
             raise ValueError(f"{name!r} has shape {str(shape)[:80]}")
-        found[name] = Entry(file, DTYPES[dtype], tuple(shape), first + begin)
+        found[name] = HeaderEntry(file, DTYPES[dtype], tuple(shape), first + begin)
         if begin < 0 or end - begin != found[name].n_bytes:
             raise ValueError(
                 f"{name!r} of shape {str(shape)[:80]} and dtype {dtype} lies at {str(begin)[:40]} to {str(end)[:40]}"

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 from cutaway.cli.io import lines_of, ready
 from cutaway.cli.terminal import show
-from cutaway.cli.writing import Asked, print_pieces
+from cutaway.cli.writing import WritingOptions, print_pieces
 from cutaway.errors import CutawayError, InputError
 from cutaway.tasks.chat import Chat
 
 COMMANDS = "/reset begins anew, /system TEXT changes the system prompt, /quit (or Ctrl-D) leaves"
 
 
-def run(name: str, system: str | None, asked: Asked, as_json: bool) -> None:
+def run(name: str, system: str | None, asked: WritingOptions, as_json: bool) -> None:
     chat = ready(name, asked.where).chat(system=system, tell=_tell, **asked.options)
     talks = sys.stdin is not None and sys.stdin.isatty()
     if talks:

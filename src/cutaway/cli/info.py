@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.table import Table
 
-from cutaway.checkpoint_info import Facts, Stored, facts
+from cutaway.checkpoint_info import CheckpointInfo, Stored, facts
 from cutaway.checkpoints.generation_settings import shortened
 from cutaway.checkpoints.usage import settings_of_usage
 from cutaway.checks import whole
@@ -42,7 +42,7 @@ def run(name: str, revision: str | None, tensors: bool, as_json: bool) -> None:
             console.print(_line(stored, console.width), soft_wrap=True)
 
 
-def headline(found: Facts) -> str:
+def headline(found: CheckpointInfo) -> str:
     """In a line: `GPT-2 (GPT2LMHeadModel), decoder-only, 124.4 M parameters, float32, 498 MB`."""
     architecture = f" ({found.architecture})" if found.architecture else ""
     n = count(size(found.config).parameters)
@@ -50,7 +50,7 @@ def headline(found: Facts) -> str:
     return f"{kind}, {n} parameters, {' and '.join(found.dtypes)}, {short(found.n_bytes)}B"
 
 
-def record(found: Facts, counted: Size) -> dict[str, Any]:
+def record(found: CheckpointInfo, counted: Size) -> dict[str, Any]:
     """The same as `info` prints, for other programs."""
     tokenizer = found.tokenizer
     special = (
@@ -85,7 +85,7 @@ def record(found: Facts, counted: Size) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _rows(found: Facts, counted: Size) -> dict[str, str]:
+def _rows(found: CheckpointInfo, counted: Size) -> dict[str, str]:
     """Title -> text; what a model does not have is left out."""
     head, usage = found.config.head, found.usage
     rows = {
@@ -111,7 +111,7 @@ def _rows(found: Facts, counted: Size) -> dict[str, str]:
     return {title: text for title, text in rows.items() if text}
 
 
-def _tokenizer(found: Facts) -> str:
+def _tokenizer(found: CheckpointInfo) -> str:
     tokenizer = found.tokenizer
     if tokenizer is None:
         return "none" if found.vocabularies else ""
@@ -119,7 +119,7 @@ def _tokenizer(found: Facts) -> str:
     return f"{tokenizer.kind}, {tokenizer.vocabulary_size:,} tokens" + (f"\n{special}" if special else "")
 
 
-def _writing(found: Facts) -> str:
+def _writing(found: CheckpointInfo) -> str:
     """With which tokens a decoder begins and ends."""
     usage = found.usage
     if found.config.decoder is None or usage.start is None:
@@ -128,7 +128,7 @@ def _writing(found: Facts) -> str:
     return f"begins with token {usage.start}" + (f", ends with {end}" if end else "")
 
 
-def _settings(found: Facts) -> str:
+def _settings(found: CheckpointInfo) -> str:
     """How its makers want texts to be written."""
     if found.config.decoder is None:
         return ""

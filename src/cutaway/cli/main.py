@@ -382,9 +382,9 @@ def translate(
 ) -> None:
     """Texts in another language: arguments, or stdin line by line."""
     from cutaway.cli import translate
-    from cutaway.cli.writing import Asked
+    from cutaway.cli.writing import WritingOptions
 
-    asked = Asked(
+    asked = WritingOptions(
         beams, n_best, max_tokens, temperature, top_k, top_p, min_p, seed, stop, engine, precision, device, dtype
     )
     translate.run(texts, model, source, target, asked, attention, json)
@@ -411,9 +411,9 @@ def summarize(
 ) -> None:
     """Texts in fewer words: arguments, or stdin line by line."""
     from cutaway.cli import summarize
-    from cutaway.cli.writing import Asked
+    from cutaway.cli.writing import WritingOptions
 
-    asked = Asked(
+    asked = WritingOptions(
         beams, n_best, max_tokens, temperature, top_k, top_p, min_p, seed, stop, engine, precision, device, dtype
     )
     summarize.run(texts, model, asked, json)
@@ -440,9 +440,9 @@ def complete(
 ) -> None:
     """A text goes on, shown while it is written: an argument, or each line of stdin."""
     from cutaway.cli import complete
-    from cutaway.cli.writing import Asked
+    from cutaway.cli.writing import WritingOptions
 
-    asked = Asked(
+    asked = WritingOptions(
         beams, n_best, max_tokens, temperature, top_k, top_p, min_p, seed, stop, engine, precision, device, dtype
     )
     complete.run(texts, model, asked, json)
@@ -467,9 +467,11 @@ def chat(
 ) -> None:
     """A conversation: on the terminal, or with each line of a pipe as a turn."""
     from cutaway.cli import chat
-    from cutaway.cli.writing import Asked
+    from cutaway.cli.writing import WritingOptions
 
-    asked = Asked(None, 1, max_tokens, temperature, top_k, top_p, min_p, seed, stop, engine, precision, device, dtype)
+    asked = WritingOptions(
+        None, 1, max_tokens, temperature, top_k, top_p, min_p, seed, stop, engine, precision, device, dtype
+    )
     chat.run(model, system, asked, json)
 
 
@@ -526,7 +528,7 @@ def train(
     Ctrl-C stops it, and `cutaway resume` goes on where it was."""
     from cutaway.cli import train
 
-    asked = train.Asked(
+    asked = train.TrainOptions(
         source=tuple(source or ()),
         target=tuple(target or ()),
         pairs=tuple(pairs or ()),

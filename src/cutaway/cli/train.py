@@ -23,7 +23,7 @@ from cutaway.training.folder import RunFolder
 from cutaway.training.loop import ANOTHER_RANK, Outcome
 from cutaway.training.task import Scores
 from cutaway.training.toml import read_config, with_settings, write_config
-from cutaway.training.watch import Step, Stop, Watch
+from cutaway.training.watch import StepReport, Stop, Watch
 
 TASKS: tuple[TaskName, ...] = ("translate", "complete", "classify")
 BETWEEN_UPDATES = 0.2
@@ -33,7 +33,7 @@ STOPPED = {"SIGINT": 130, "SIGTERM": 143, ANOTHER_RANK: 143}
 
 
 @dataclass(frozen=True)
-class Asked:
+class TrainOptions:
     """What the options said."""
 
     source: tuple[str, ...]
@@ -55,7 +55,7 @@ class Asked:
 
 
 def train(
-    what: str, asked: Asked, out: Path | None, write: Path | None, draw: bool, force: bool, as_json: bool
+    what: str, asked: TrainOptions, out: Path | None, write: Path | None, draw: bool, force: bool, as_json: bool
 ) -> None:
     config = _config(what, asked)
     if write is not None:
@@ -81,7 +81,7 @@ def resume(folder: Path, device: str | None, draw: bool, force: bool, as_json: b
     _report(outcome, folder, as_json)
 
 
-def _config(what: str, asked: Asked) -> TrainConfig:
+def _config(what: str, asked: TrainOptions) -> TrainConfig:
     if what.endswith(".toml"):
         config = read_config(Path(what))
     elif what in TASKS:
@@ -174,10 +174,10 @@ def _shown(draw: bool) -> Iterator[Watch]:
     else:
         if draw:
             show("no --plot: stderr is not a terminal; curves.png will have the curves", file=sys.stderr)
-        yield Lines()
+        yield LogLines()
 
 
-class Lines(Watch):
+class LogLines(Watch):
     """For logs: a line for each look, and for a step now and then."""
 
     def __init__(self) -> None:
@@ -193,7 +193,7 @@ class Lines(Watch):
     def resumed(self, step: int, logged: Sequence[Mapping[str, Any]] = ()) -> None:
         self.say(f"going on after step {step}")
 
-    def step(self, step: Step) -> None:
+    def step(self, step: StepReport) -> None:
         self._seen.add(step)
         if time.monotonic() - self._told > SECONDS_BETWEEN_LINES or step.number == 1:
             self._told = time.monotonic()
@@ -245,7 +245,7 @@ class Live(Watch):
         self._looks = [(line["step"], line["valid"]) for line in logged if "valid" in line]
         self.say(f"going on after step {step}")
 
-    def step(self, step: Step) -> None:
+    def step(self, step: StepReport) -> None:
         self._seen.add(step)
         self._unit = step.unit
         self._losses.append((step.number, step.nll))
@@ -289,10 +289,10 @@ class Rate:
     def __init__(self) -> None:
         self._steps: list[tuple[float, int]] = []
 
-    def add(self, step: Step) -> None:
+    def add(self, step: StepReport) -> None:
         self._steps = [*self._steps[-49:], (time.monotonic(), step.tokens)]
 
-    def line(self, step: Step) -> str:
+    def line(self, step: StepReport) -> str:
         tokens = sum(tokens for _, tokens in self._steps[1:])
         seconds = self._steps[-1][0] - self._steps[0][0]
         text = f"step {step.number:,} of {step.of:,}, epoch {step.epochs:.1f}, loss {step.recent:.3f}"

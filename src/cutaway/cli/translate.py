@@ -2,7 +2,7 @@
 
 from cutaway.cli.io import inputs_of, ready
 from cutaway.cli.terminal import show
-from cutaway.cli.writing import Asked, write_lines
+from cutaway.cli.writing import WritingOptions, write_lines
 from cutaway.errors import InputError
 
 
@@ -11,7 +11,7 @@ def run(
     name: str,
     source: str | None,
     target: str | None,
-    asked: Asked,
+    asked: WritingOptions,
     attention: bool,
     as_json: bool,
 ) -> None:

@@ -15,7 +15,7 @@ from cutaway.tasks.writer import Text
 
 
 @dataclass(frozen=True)
-class Asked:
+class WritingOptions:
     """The options of a command line; None: not given."""
 
     beams: int | None = None

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from cutaway.checks import Rule, Size, check_fields
+from cutaway.checks import NumberRule, Size, check_fields
 from cutaway.data.pairs import Pair
 from cutaway.data.rows import Bad
 
@@ -36,7 +36,7 @@ class Rules:
     """
 
     max_characters: Size = 2000
-    max_ratio: Annotated[float, Rule("at least 1, or 0 for any", lambda ratio: ratio == 0 or ratio >= 1)] = 9.0
+    max_ratio: Annotated[float, NumberRule("at least 1, or 0 for any", lambda ratio: ratio == 0 or ratio >= 1)] = 9.0
     duplicates: bool = False
     same: bool = False
 

@@ -17,7 +17,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from cutaway.cache import Entry
+from cutaway.cache import CacheEntry
 from cutaway.errors import CheckpointError
 from cutaway.files import read_json
 
@@ -27,7 +27,7 @@ _AT_ONCE = 10_000  # texts that are encoded together
 _REPORT = "report.json"
 
 
-class Texts:
+class EncodedTexts:
     """Many texts as ids: `texts[i]` is the i-th, `texts.lengths` how long each is."""
 
     def __init__(self, ids: Tensor, ends: Tensor) -> None:
@@ -63,7 +63,7 @@ class Texts:
 class Encoded:
     """The sides of a corpus, and what there was to say when it was read."""
 
-    sides: dict[str, Texts]
+    sides: dict[str, EncodedTexts]
     report: dict[str, Any]
 
 
@@ -76,7 +76,7 @@ def encoded(
     dictionary it gets; "tokens" is how many rows were too long.
     """
     digest = hashlib.sha256("\0".join((*sides, *made_of, str(max_tokens))).encode()).hexdigest()
-    entry = Entry("encoded", digest[:32])
+    entry = CacheEntry("encoded", digest[:32])
 
     def write(folder: Path) -> None:
         report: dict[str, Any] = {}
@@ -90,7 +90,7 @@ def encoded(
             f"encoded texts can't be kept in {error.filename or 'the cache'}: {error.strerror or error}; set "
             f"CUTAWAY_CACHE to a folder that can be written and has room"
         ) from None
-    return Encoded({name: Texts.mapped(folder, name) for name in sides}, read_json(folder / _REPORT))
+    return Encoded({name: EncodedTexts.mapped(folder, name) for name in sides}, read_json(folder / _REPORT))
 
 
 def _write(folder: Path, sides: dict[str, Encode], rows: Iterable[Row], max_tokens: int) -> int:

@@ -10,7 +10,7 @@ from pathlib import Path
 from cutaway.checks import check_fields
 from cutaway.data.files import file_digest, inner_name, n_lines, size_of
 from cutaway.data.hub import PREFIX, hub_digest, hub_rows
-from cutaway.data.rows import JUDGED, Bad, Row
+from cutaway.data.rows import JUDGED, Bad, TextRow
 from cutaway.data.tables import kind_of, rows
 from cutaway.errors import InputError
 
@@ -173,7 +173,7 @@ def _aligned_pairs(source: str, target: str) -> Iterator[Pair | Bad]:
             yield Pair(a.texts[0], b.texts[0], a.where)
 
 
-def _table_rows(path: str, columns: tuple[str, ...]) -> Iterator[Row | Bad]:
+def _table_rows(path: str, columns: tuple[str, ...]) -> Iterator[TextRow | Bad]:
     return hub_rows(path, columns or None) if path.startswith(PREFIX) else rows(path, columns)
 
 

@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import Any
 
 from cutaway.data.files import inner_name, size_of
-from cutaway.data.rows import Bad, Row, names_of, record_row, two_columns
+from cutaway.data.rows import Bad, TextRow, names_of, record_row, two_columns
 from cutaway.errors import InputError, unknown
 
 _AT_ONCE = 1024
 
 
-def parquet_rows(path: str, columns: tuple[str, ...] | None) -> Iterator[Row | Bad]:
+def parquet_rows(path: str, columns: tuple[str, ...] | None) -> Iterator[TextRow | Bad]:
     """The rows of a file; `translation.en` is a field of a struct."""
     try:
         import pyarrow

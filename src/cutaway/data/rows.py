@@ -13,7 +13,7 @@ TRANSLATION = "translation"
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TextRow:
     """The texts of the columns that were asked for; `where` is like `train.tsv:17`."""
 
     texts: tuple[str, ...]
@@ -29,17 +29,17 @@ class Bad:
     why: str
 
 
-def row_of(cells: Sequence[object], where: str) -> Row | Bad:
+def row_of(cells: Sequence[object], where: str) -> TextRow | Bad:
     """A row, if every cell is a text."""
     for cell in cells:
         if not isinstance(cell, str):
             return Bad("not text", where, f"a cell holds {type(cell).__name__}, expected a text")
         if "\0" in cell:
             return Bad("NUL byte", where, "a cell has a NUL byte: it is not text")
-    return Row(tuple(map(str, cells)), where)
+    return TextRow(tuple(map(str, cells)), where)
 
 
-def record_row(record: Mapping[str, Any], columns: Sequence[str], where: str) -> Row | Bad:
+def record_row(record: Mapping[str, Any], columns: Sequence[str], where: str) -> TextRow | Bad:
     """The named cells of a record; `translation.en` is the cell `en` in the cell `translation`."""
     cells = []
     for name in columns:
@@ -89,7 +89,7 @@ def _texts(record: Mapping[str, Any]) -> list[str]:
     return [name for name, cell in record.items() if isinstance(cell, str)]
 
 
-def judged(rows: Iterator[Row | Bad], name: str) -> Iterator[Row | Bad]:
+def judged(rows: Iterator[TextRow | Bad], name: str) -> Iterator[TextRow | Bad]:
     """The same rows; InputError if there is none, or if more than 90 % of the first 1,000 (or of all) are bad."""
     n = n_bad = 0
     first: Bad | None = None

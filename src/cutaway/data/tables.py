@@ -6,7 +6,7 @@ from pathlib import Path
 
 from cutaway.checks import whole
 from cutaway.data.files import inner_name, lines
-from cutaway.data.rows import Bad, Row, judged, n_columns, record_row, row_of, two_columns
+from cutaway.data.rows import Bad, TextRow, judged, n_columns, record_row, row_of, two_columns
 from cutaway.errors import InputError, unknown
 from cutaway.files import parse_json
 from cutaway.text.lines import LONGEST, Utf16Error, text_of
@@ -23,7 +23,7 @@ def kind_of(path: str | Path) -> str:
     return TABLES.get(Path(inner_name(path)).suffix.lower(), "text")
 
 
-def rows(path: str | Path, columns: Sequence[str] | None = None) -> Iterator[Row | Bad]:
+def rows(path: str | Path, columns: Sequence[str] | None = None) -> Iterator[TextRow | Bad]:
     """The rows of a file, each read when it is asked for, or what is bad about them.
 
     `columns` are names, or numbers from 0 in a TSV or CSV, whose first row is a header only if names are asked for.
@@ -34,11 +34,11 @@ def rows(path: str | Path, columns: Sequence[str] | None = None) -> Iterator[Row
     return judged(_READERS[kind_of(path)](str(path), columns), str(path))
 
 
-def _text(path: str, columns: tuple[str, ...] | None) -> Iterator[Row | Bad]:
+def _text(path: str, columns: tuple[str, ...] | None) -> Iterator[TextRow | Bad]:
     if columns not in (None, ("0",)):
         raise InputError(f"{path} is read as plain text, a line a row, so it has no columns to choose from")
     for number, line in _lines(path):
-        yield line if isinstance(line, Bad) else Row((line,), f"{path}:{number}")
+        yield line if isinstance(line, Bad) else TextRow((line,), f"{path}:{number}")
 
 
 def _lines(path: str) -> Iterator[Line]:
@@ -56,7 +56,7 @@ def _bad(line: bytes, where: str, error: InputError) -> Bad:
     return Bad("NUL byte" if b"\0" in line else "invalid UTF-8", where, str(error))
 
 
-def _tsv(path: str, columns: tuple[str, ...] | None) -> Iterator[Row | Bad]:
+def _tsv(path: str, columns: tuple[str, ...] | None) -> Iterator[TextRow | Bad]:
     """Split at every tab: quotes are letters like others, as in the corpora that come as TSV."""
     found = (
         (number, line if isinstance(line, Bad) else line.split("\t") if line else []) for number, line in _lines(path)
@@ -64,7 +64,7 @@ def _tsv(path: str, columns: tuple[str, ...] | None) -> Iterator[Row | Bad]:
     return _cells(path, "tabs", columns, found)
 
 
-def _csv(path: str, columns: tuple[str, ...] | None) -> Iterator[Row | Bad]:
+def _csv(path: str, columns: tuple[str, ...] | None) -> Iterator[TextRow | Bad]:
     return _cells(path, "commas", columns, _csv_rows(path))
 
 
@@ -123,7 +123,7 @@ class _Feed:
 
 def _cells(
     path: str, marks: str, columns: tuple[str, ...] | None, found: Iterator[tuple[int, list[str] | Bad]]
-) -> Iterator[Row | Bad]:
+) -> Iterator[TextRow | Bad]:
     """The chosen cells of rows that have as many as the first."""
     chosen = [0, 1]
     width = 0
@@ -196,7 +196,7 @@ def _check_two(path: str, number: int, cells: list[str]) -> None:
         )
 
 
-def _jsonl(path: str, columns: tuple[str, ...] | None) -> Iterator[Row | Bad]:
+def _jsonl(path: str, columns: tuple[str, ...] | None) -> Iterator[TextRow | Bad]:
     for number, line in _lines(path):
         where = f"{path}:{number}"
         if isinstance(line, Bad):
@@ -219,12 +219,12 @@ def _jsonl(path: str, columns: tuple[str, ...] | None) -> Iterator[Row | Bad]:
         yield record_row(record, columns, where)
 
 
-def _parquet(path: str, columns: tuple[str, ...] | None) -> Iterator[Row | Bad]:
+def _parquet(path: str, columns: tuple[str, ...] | None) -> Iterator[TextRow | Bad]:
     from cutaway.data.parquet import parquet_rows
 
     return parquet_rows(path, columns)
 
 
-_READERS: dict[str, Callable[[str, tuple[str, ...] | None], Iterator[Row | Bad]]] = {
+_READERS: dict[str, Callable[[str, tuple[str, ...] | None], Iterator[TextRow | Bad]]] = {
     "TSV": _tsv, "CSV": _csv, "JSONL": _jsonl, "Parquet": _parquet, "text": _text,
 }  # fmt: skip

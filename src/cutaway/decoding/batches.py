@@ -9,7 +9,7 @@ from typing import Protocol, Self
 
 import torch
 
-from cutaway.decoding.plan import Asked, Plan
+from cutaway.decoding.plan import Plan, Request
 from cutaway.machine.threads import AdaptiveThreads
 from cutaway.models.generation import Prompt, Written
 from cutaway.parts.tap import anybody_listens
@@ -26,10 +26,10 @@ class Search(Protocol):
     def n_texts(self) -> int: ...
     def step(self) -> None: ...
     def join(self, other: Self) -> None: ...
-    def take_finished(self) -> Sequence[tuple[Asked, Sequence[Written]]]: ...
+    def take_finished(self) -> Sequence[tuple[Request, Sequence[Written]]]: ...
 
 
-Start = Callable[[Sequence[Asked]], Search]
+Start = Callable[[Sequence[Request]], Search]
 
 
 def answers(plan: Plan, prompts: Iterable[Prompt], start: Start) -> Iterator[list[Written]]:
@@ -39,7 +39,7 @@ def answers(plan: Plan, prompts: Iterable[Prompt], start: Start) -> Iterator[lis
         yield from _in_order(plan, window, start)
 
 
-def _in_order(plan: Plan, window: Sequence[Asked], start: Start) -> Iterator[list[Written]]:
+def _in_order(plan: Plan, window: Sequence[Request], start: Start) -> Iterator[list[Written]]:
     found: dict[int, list[Written]] = {}
     missing = {asked.index: plan.copies for asked in window}
     next_index = window[0].index
@@ -51,7 +51,7 @@ def _in_order(plan: Plan, window: Sequence[Asked], start: Start) -> Iterator[lis
             next_index += 1
 
 
-def run(plan: Plan, window: Sequence[Asked], start: Start) -> Iterator[tuple[Asked, Sequence[Written]]]:
+def run(plan: Plan, window: Sequence[Request], start: Start) -> Iterator[tuple[Request, Sequence[Written]]]:
     """Each prompt with its texts, as they are finished. The longest prompts come first: what joins later is no longer,
     so it fits where others left.
 
@@ -69,7 +69,7 @@ def run(plan: Plan, window: Sequence[Asked], start: Start) -> Iterator[tuple[Ask
                 threads.set(n)
         return
     waiting = Waiting(plan, window, n)
-    found: SimpleQueue[tuple[Asked, Sequence[Written]] | BaseException | None] = SimpleQueue()
+    found: SimpleQueue[tuple[Request, Sequence[Written]] | BaseException | None] = SimpleQueue()
 
     def work() -> None:
         torch.set_num_threads(1)
@@ -100,14 +100,14 @@ def run(plan: Plan, window: Sequence[Asked], start: Start) -> Iterator[tuple[Ask
 class Waiting:
     """Prompts that nobody has begun with, the longest first; several batches may take from them."""
 
-    def __init__(self, plan: Plan, window: Sequence[Asked], n_batches: int) -> None:
+    def __init__(self, plan: Plan, window: Sequence[Request], n_batches: int) -> None:
         self.plan, self.n_batches = plan, n_batches
         by_length = sorted(window, key=lambda asked: -len(asked.ids))
         self.prompts = deque(copy for asked in by_length for copy in plan.copied(asked))
         self.stopped = False
         self._lock = Lock()
 
-    def take(self, n_texts: int) -> list[Asked]:
+    def take(self, n_texts: int) -> list[Request]:
         """The next for a batch that has `n_texts`: none until it is worth reading some."""
         with self._lock:
             if not self.prompts:
@@ -125,7 +125,7 @@ class Waiting:
 
 def _batch(
     waiting: Waiting, start: Start, threads: AdaptiveThreads | None = None
-) -> Iterator[tuple[Asked, Sequence[Written]]]:
+) -> Iterator[tuple[Request, Sequence[Written]]]:
     """One batch, filled up as its texts end, until there is nothing left."""
     search: Search | None = None
     while not waiting.stopped:

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from cutaway.decoding.candidates import OUT, Candidates, Pool, is_alive
+from cutaway.decoding.candidates import OUT, Candidates, HypothesisPool, is_alive
 from cutaway.decoding.constraints import Banks
-from cutaway.decoding.plan import Asked, Plan
+from cutaway.decoding.plan import Plan, Request
 from cutaway.decoding.processors import processed
 from cutaway.decoding.results import finished, stopped, tokens_of
 from cutaway.decoding.state import IDS, LOGPROBS, Rows
@@ -29,7 +29,7 @@ class Beams:
     """
 
     @torch.inference_mode()
-    def __init__(self, plan: Plan, asked: Sequence[Asked]) -> None:
+    def __init__(self, plan: Plan, asked: Sequence[Request]) -> None:
         """Reads the prompts and writes the first token of every beam."""
         self.plan, self.asked = plan, list(asked)
         self.groups = plan.options.beam_groups
@@ -37,7 +37,7 @@ class Beams:
         self.n_looked_at = max(2, 1 + len(plan.ends)) * self.width  # enough to go on with if all ends are among them
         self.banks = Banks(plan.options.force) if plan.options.force else None
         self.rows = Rows(plan, asked)
-        self.pools = [[Pool(self.width) for _ in range(self.groups)] for _ in asked]
+        self.pools = [[HypothesisPool(self.width) for _ in range(self.groups)] for _ in asked]
         self.scores_BW = self.rows.tracks[LOGPROBS].sum(1, keepdim=True)  # of the forced prefix
         self.done_BG = torch.zeros(len(asked), self.groups, dtype=torch.bool, device=plan.device)
         self.is_end_V = torch.zeros(plan.vocabulary, dtype=torch.bool, device=plan.device)
@@ -63,7 +63,7 @@ class Beams:
         self.done_BG = torch.cat((self.done_BG, other.done_BG))
 
     @torch.inference_mode()
-    def take_finished(self) -> list[tuple[Asked, list[Written]]]:
+    def take_finished(self) -> list[tuple[Request, list[Written]]]:
         """The prompts whose search ended at this step, with their texts; they are searched for no further."""
         ended = [text for text, done in enumerate(self.done_BG.all(1).tolist()) if done]
         answers = [(self.asked[text], self._best(text)) for text in ended]

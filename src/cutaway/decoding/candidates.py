@@ -27,7 +27,7 @@ class Candidates:
 
 
 @dataclass
-class Pool:
+class HypothesisPool:
     """The best finished texts of one prompt (or of one group of its beams), at most `size`, best first."""
 
     size: int

@@ -16,14 +16,14 @@ Words = Sequence[Sequence[int]]
 
 
 @dataclass(frozen=True)
-class Progress:
+class ConstraintProgress:
     """How many forced tokens a text holds, and which tokens would add one more."""
 
     bank: int
     next_tokens: frozenset[int]
 
 
-def progress(ids: Sequence[int], words: Words) -> Progress:
+def progress(ids: Sequence[int], words: Words) -> ConstraintProgress:
     """Words that occur count whole. Of the others the one that is furthest counts, if the text ends in its beginning:
     going on with it adds one token at every step, until all words are there."""
     bank, furthest = 0, 0
@@ -35,7 +35,7 @@ def progress(ids: Sequence[int], words: Words) -> Progress:
         begun = max((n for n in range(1, len(word)) if tuple(ids[-n:]) == tuple(word[:n])), default=0)
         furthest = max(furthest, begun)
         next_tokens |= {word[0], word[begun]}
-    return Progress(bank + furthest, frozenset(next_tokens))
+    return ConstraintProgress(bank + furthest, frozenset(next_tokens))
 
 
 def occurs(ids: Sequence[int], word: Sequence[int]) -> bool:

@@ -21,7 +21,7 @@ SHORTEST = 8  # a prompt counts as this many tokens of a batch at least: rows co
 
 
 @dataclass(frozen=True)
-class Asked:
+class Request:
     """One prompt and its place in the order of questions."""
 
     index: int
@@ -185,7 +185,7 @@ class Plan:
         if encoder is not None and self.usage.start is None:
             raise InputError("this model has no start token (usage.start), with which a decoder begins")
 
-    def ask(self, index: int, prompt: Prompt) -> Asked:
+    def ask(self, index: int, prompt: Prompt) -> Request:
         """The prompt, checked: its ids are of this model's vocabulary and leave room to write."""
         if not isinstance(prompt, Prompt):
             raise InputError(f"prompt {index} is {named(prompt)}; give a Prompt of token ids")
@@ -209,18 +209,18 @@ class Plan:
             if self.usage.start is None:
                 raise InputError(f"prompt {index} has no tokens, and this model has no start token to begin with")
             ids = (self.usage.start,)
-        asked = Asked(index, ids)
+        asked = Request(index, ids)
         self.room(asked)
         return asked
 
-    def beginning(self, asked: Asked) -> tuple[int, ...]:
+    def beginning(self, asked: Request) -> tuple[int, ...]:
         """What the decoder reads first: the start token or the prompt, then the forced prefix."""
         if self.network.config.encoder is None:
             return (*asked.ids, *self.options.prefix)
         assert self.usage.start is not None
         return (self.usage.start, *self.options.prefix)
 
-    def room(self, asked: Asked) -> int:
+    def room(self, asked: Request) -> int:
         """How many tokens may be written, the prefix included."""
         begun = len(self.beginning(asked)) - len(self.options.prefix)
         room = self.options.max_new_tokens
@@ -241,13 +241,13 @@ class Plan:
             room = min(room, self.context - begun + 1)  # the last token is written, never read
         return room
 
-    def least(self, asked: Asked) -> int:
+    def least(self, asked: Request) -> int:
         """How many tokens must be written, the prefix included."""
         if self.options.min_new_tokens is not None:
             return self.options.min_new_tokens
         return max(0, self.usage.min_length - (len(self.beginning(asked)) - len(self.options.prefix)))
 
-    def cost(self, asked: Asked) -> int:
+    def cost(self, asked: Request) -> int:
         """The tokens of a batch that one prompt takes: its own; without an encoder, those written too."""
         n = len(asked.ids)
         if self.network.config.encoder is None:
@@ -259,7 +259,7 @@ class Plan:
         """How often each prompt is written from: once, or for each sample."""
         return self.options.n_best if self.options.sample else 1
 
-    def copied(self, asked: Asked) -> list[Asked]:
+    def copied(self, asked: Request) -> list[Request]:
         return [replace(asked, copy=copy) for copy in range(self.copies)]
 
 

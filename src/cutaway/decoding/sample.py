@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from cutaway.decoding import filters
-from cutaway.decoding.plan import Asked, Plan
+from cutaway.decoding.plan import Plan, Request
 from cutaway.decoding.processors import processed
 from cutaway.decoding.results import finished, score_of, stopped, tokens_of
 from cutaway.decoding.state import IDS, Rows
@@ -23,7 +23,7 @@ class Sampling:
     """Texts that are written side by side until each ends; others may join at any step."""
 
     @torch.inference_mode()
-    def __init__(self, plan: Plan, asked: Sequence[Asked]) -> None:
+    def __init__(self, plan: Plan, asked: Sequence[Request]) -> None:
         """Reads the prompts and writes the first token of each text."""
         self.plan, self.asked = plan, list(asked)
         self.rows = Rows(plan, asked)
@@ -48,7 +48,7 @@ class Sampling:
         self.asked, self.noise = self.asked + other.asked, self.noise + other.noise
 
     @torch.inference_mode()
-    def take_finished(self) -> list[tuple[Asked, list[Written]]]:
+    def take_finished(self) -> list[tuple[Request, list[Written]]]:
         """The texts that ended at this step; they are written no further."""
         done = [(self.asked[text], [self._text(text)]) for text in self.ended]
         if done:
@@ -133,7 +133,7 @@ def draw(scores_RV: Tensor, numbers_R: Tensor) -> Tensor:
     return torch.searchsorted(until_RV, place_R[:, None], right=True).squeeze(1).clamp(max=scores_RV.shape[1] - 1)
 
 
-def uniform(seed: int, asked: Asked) -> Iterator[float]:
+def uniform(seed: int, asked: Request) -> Iterator[float]:
     """The numbers between 0 and 1 of one text, by a generator of its own."""
     name = f"{seed} {asked.index} {asked.copy}".encode()
     generator = torch.Generator().manual_seed(int.from_bytes(hashlib.blake2b(name, digest_size=8).digest()) >> 1)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from cutaway.decoding.history import Tracks
-from cutaway.decoding.plan import Asked, Plan
+from cutaway.decoding.plan import Plan, Request
 from cutaway.parts.cache import Cache, Memory
 from cutaway.parts.tap import anybody_listens
 
@@ -25,7 +25,7 @@ class Rows:
                       ·  ·  ·  u  v  w      first = 3: the mask hides what is before
     """
 
-    def __init__(self, plan: Plan, asked: Sequence[Asked]) -> None:
+    def __init__(self, plan: Plan, asked: Sequence[Request]) -> None:
         """Reads the prompts: the encoder's pass, and the decoder's over what each text begins with."""
         self.plan = plan
         self.width = 1
@@ -203,7 +203,7 @@ class Rows:
         self._trim()
 
 
-def read_sources(plan: Plan, asked: Sequence[Asked]) -> Memory:
+def read_sources(plan: Plan, asked: Sequence[Request]) -> Memory:
     """The encoder's pass over the prompts, padded on the right."""
     longest = max(len(each.ids) for each in asked)
     padded = [each.ids + (0,) * (longest - len(each.ids)) for each in asked]

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cutaway.decoding.plan import Asked, Plan
+from cutaway.decoding.plan import Plan, Request
 from cutaway.decoding.results import finished, stopped
 from cutaway.decoding.stops import Stop, find_stop, n_safe
 from cutaway.engines.ctranslate2_files import opened
@@ -100,7 +100,7 @@ class CTranslate2(Engine):
         for window in _windows(asked, WINDOW * plan.options.batch_tokens):
             yield from self._write(plan, window, options)
 
-    def _ask(self, plan: Plan, index: int, prompt: Prompt) -> Asked:
+    def _ask(self, plan: Plan, index: int, prompt: Prompt) -> Request:
         asked = plan.ask(index, prompt)
         stack, n = (self.encoder, len(asked.ids)) if self.encoder is not None else (self.decoder, 0)
         assert stack is not None
@@ -108,7 +108,7 @@ class CTranslate2(Engine):
             raise InputError(f"prompt {index} has {n} tokens, more than {places(stack)} positions; {NATIVE} take it")
         return asked
 
-    def _write(self, plan: Plan, window: Sequence[Asked], options: dict[str, Any]) -> list[list[Written]]:
+    def _write(self, plan: Plan, window: Sequence[Request], options: dict[str, Any]) -> list[list[Written]]:
         """One call for all texts that may become equally long; CTranslate2 sorts them by length and cuts batches.
 
         It forces what a prompt has more than the shortest of its batch. Two ways in which that goes wrong are kept out:
@@ -131,7 +131,7 @@ class CTranslate2(Engine):
         texts = [found[i] for i in range(len(window))]
         return self._scored(plan, window, texts) if plan.options.scores else texts
 
-    def _scored(self, plan: Plan, window: Sequence[Asked], texts: list[list[Written]]) -> list[list[Written]]:
+    def _scored(self, plan: Plan, window: Sequence[Request], texts: list[list[Written]]) -> list[list[Written]]:
         """The same texts, with the log-probability of each token: CTranslate2 tells it of a text that is there."""
         pairs = [(asked, text) for asked, written in zip(window, texts, strict=True) for text in written]
         prompts = [[str(i) for i in asked.ids] for asked, _ in pairs]
@@ -153,7 +153,7 @@ class CTranslate2(Engine):
         return [[next(scored) for _ in written] for written in texts]
 
     def _call(
-        self, plan: Plan, prompts: Sequence[Asked], room: int, options: dict[str, Any]
+        self, plan: Plan, prompts: Sequence[Request], room: int, options: dict[str, Any]
     ) -> Callable[..., Sequence[Any]]:
         """translate_batch or generate_batch with everything but how to batch and whether to wait."""
         prefix = [str(i) for i in plan.options.prefix]
@@ -276,9 +276,9 @@ def _rows(ids: Tensor, real: Tensor) -> list[list[int]]:
     return [row[keep].tolist() for row, keep in zip(ids, real, strict=True)]
 
 
-def _windows(prompts: Iterable[Asked], n_tokens: int) -> Iterator[list[Asked]]:
+def _windows(prompts: Iterable[Request], n_tokens: int) -> Iterator[list[Request]]:
     """As many prompts at a time as have about `n_tokens` tokens."""
-    window: list[Asked] = []
+    window: list[Request] = []
     held = 0
     for asked in prompts:
         window.append(asked)

@@ -13,7 +13,7 @@ from typing import Literal, TypeVar
 
 from torch import Tensor
 
-from cutaway.cache import Entry
+from cutaway.cache import CacheEntry
 from cutaway.checkpoints.weights import raw_bytes
 from cutaway.engines.ctranslate2_spec import library, to_spec
 from cutaway.errors import CheckpointError, ConfigError
@@ -47,7 +47,7 @@ def opened(network: Network, usage: Usage, stored: Stored, keep: bool, load: Cal
     A cached folder that is damaged is made again; where no cache can be written, a temporary one serves.
     """
     if keep:
-        entry = Entry("ctranslate2", fingerprint(network, usage, stored))
+        entry = CacheEntry("ctranslate2", fingerprint(network, usage, stored))
         try:
             folder = entry.find() or entry.keep(lambda aside: write(network, usage, aside, stored))
             return load(folder)

@@ -12,7 +12,7 @@ from pathlib import Path
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from cutaway.cache import Entry
+from cutaway.cache import CacheEntry
 from cutaway.checkpoints.weights import WEIGHTS, outgoing, write_weights
 from cutaway.engines.quantization import WeightFormat
 
@@ -34,10 +34,10 @@ def identity(folder: Path, form: WeightFormat) -> str:
     return hashlib.sha256(repr((told, form)).encode()).hexdigest()
 
 
-def entry(folder: Path, form: WeightFormat) -> Entry:
+def entry(folder: Path, form: WeightFormat) -> CacheEntry:
     """The place of the model in this folder; its weights of before go when new ones come."""
     subject = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16]
-    return Entry("int8", identity(folder, form)[:32], subject)
+    return CacheEntry("int8", identity(folder, form)[:32], subject)
 
 
 def read(folder: Path, form: WeightFormat) -> dict[str, Tensor] | None:

@@ -5,12 +5,12 @@ from dataclasses import dataclass, fields, replace
 from typing import Annotated, Any, Literal, Self, TypedDict
 
 from cutaway.aliases import unknown_option
-from cutaway.checks import Count, Positive, Probability, Rule, Size, check_fields
+from cutaway.checks import Count, NumberRule, Positive, Probability, Size, check_fields
 from cutaway.errors import ConfigError
 
-Share = Annotated[float, Rule("above 0 and at most 1", lambda number: 0 < number <= 1)]
-Exponent = Annotated[float, Rule("from -10 to 10", lambda number: -10 <= number <= 10)]
-Penalty = Annotated[float, Rule("above 0", lambda number: number > 0)]
+Share = Annotated[float, NumberRule("above 0 and at most 1", lambda number: 0 < number <= 1)]
+Exponent = Annotated[float, NumberRule("from -10 to 10", lambda number: -10 <= number <= 10)]
+Penalty = Annotated[float, NumberRule("above 0", lambda number: number > 0)]
 EarlyStopping = bool | Literal["never"]
 
 

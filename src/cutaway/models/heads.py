@@ -62,7 +62,7 @@ class MaskedLanguageModelHead(nn.Module):
         return self.vocabulary(self.norm(self.activated(self.activation(self.dense(hidden_BTD)))), table_VD)
 
 
-class Pool(nn.Module):
+class Pooler(nn.Module):
     """One vector from all tokens: the first, the mean, or the last real one; then a dense layer if asked. -> [B, D]"""
 
     def __init__(self, pooling: c.Pooling, hidden: Activation | None, d_model: int) -> None:
@@ -98,7 +98,7 @@ class ClassifierHead(nn.Module):
 
     def __init__(self, config: c.Classifier, d_model: int) -> None:
         super().__init__()
-        self.pool = Pool(config.pooling, config.hidden, d_model)
+        self.pool = Pooler(config.pooling, config.hidden, d_model)
         self.dropout = Dropout(config.dropout)
         self.classes = nn.Linear(d_model, config.n_classes, bias=config.bias)
         self.logits = Tap("BC", "pooled W + b" if config.bias else "pooled W")
@@ -126,7 +126,7 @@ class SentenceVectorHead(nn.Module):
     def __init__(self, config: c.SentenceVector, d_model: int) -> None:
         super().__init__()
         self.normalized = config.normalized
-        self.pool = Pool(config.pooling, config.hidden, d_model)
+        self.pool = Pooler(config.pooling, config.hidden, d_model)
         self.vector = Tap("BD", "pooled / |pooled|" if config.normalized else "pooled")
 
     def forward(self, hidden_BTD: Tensor, mask_BT: Tensor | None, table_VD: Tensor | None) -> Tensor:

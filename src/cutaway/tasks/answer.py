@@ -10,7 +10,7 @@ from cutaway.models.config import AnswerSpan
 from cutaway.tasks.answer_text import answer_text
 from cutaway.tasks.batching import BATCH_TOKENS, each, prepared, read_in_order
 from cutaway.tasks.options import Options
-from cutaway.tasks.reader import Inputs, Pair, Reader, Row
+from cutaway.tasks.reader import InputRow, Inputs, Pair, Reader
 from cutaway.tasks.requirements import check_able
 from cutaway.tasks.spans import Answer, Window, best_answer, best_spans
 from cutaway.text.tokenizer import Encoding
@@ -96,23 +96,25 @@ def answer(
     reader = Reader(model, "answer", engine, precision)
     classify = reader.tokenizer.special.classify
 
-    last: list[Asked] = []
+    last: list[AnswerRequest] = []
 
-    def asked(given: Question) -> Asked:
+    def asked(given: Question) -> AnswerRequest:
         """With the tokens of the context, found once for all questions in a row that share it."""
         question, text = _pair(given, context)
         known = last and last[0].context is text
-        last[:] = [Asked(question, text, last[0].encoding if known else reader.tokenizer.encode(text, special=False))]
+        last[:] = [
+            AnswerRequest(question, text, last[0].encoding if known else reader.tokenizer.encode(text, special=False))
+        ]
         return last[0]
 
-    def rows_of(window: list[Asked]) -> list[list[Row]]:
+    def rows_of(window: list[AnswerRequest]) -> list[list[InputRow]]:
         questions = [reader.tokenizer.encode(one.question, special=False).ids for one in window]
         return [
             reader.pair_rows(ids, one.encoding.ids, overlap=OVERLAP, only_second=True) if ids else []
             for ids, one in zip(questions, window, strict=True)
         ]
 
-    def read(rows: list[Row]) -> list[Window]:
+    def read(rows: list[InputRow]) -> list[Window]:
         found = []
         for row, logits_T2 in zip(rows, reader.read(rows).cpu(), strict=True):
             null = float(logits_T2[row.ids.index(classify)].sum()) if classify in row.ids else None
@@ -123,15 +125,21 @@ def answer(
     def run(stream: Iterator[Question]) -> Iterator[Answer]:
         questions = prepared(stream, asked)
         for one in read_in_order(
-            questions, rows_of, len, read, length=Asked.__len__, batch_tokens=BATCH_TOKENS, device=reader.engine.device
-        ):
+            questions,
+            rows_of,
+            len,
+            read,
+            length=AnswerRequest.__len__,
+            batch_tokens=BATCH_TOKENS,
+            device=reader.engine.device,
+        ):  # fmt: skip
             yield best_answer(one.input.context, one.input.encoding.offsets, one.said, top, no_answer_above)
 
     return each(questions, run, _is_question, "question")
 
 
 @dataclass(frozen=True)
-class Asked:
+class AnswerRequest:
     question: str
     context: str
     encoding: Encoding

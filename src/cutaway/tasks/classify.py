@@ -11,7 +11,7 @@ from cutaway.checks import Size, check, named
 from cutaway.errors import InputError
 from cutaway.models.config import Classifier
 from cutaway.tasks.batching import BATCH_TOKENS, each, read_in_order
-from cutaway.tasks.reader import Inputs, Pair, Reader, Row
+from cutaway.tasks.reader import InputRow, Inputs, Pair, Reader
 from cutaway.tasks.requirements import check_able
 
 if TYPE_CHECKING:
@@ -80,12 +80,12 @@ def classify(
     check("batch_tokens", batch_tokens, Size)
     reader = Reader(model, "classify", engine, precision)
 
-    def rows_of(window: list[str | Pair]) -> list[list[Row]]:
+    def rows_of(window: list[str | Pair]) -> list[list[InputRow]]:
         single = iter(reader.texts([text for text in window if isinstance(text, str)], overlap=OVERLAP))
         found = [next(single) if isinstance(text, str) else _pair(reader, text) for text in window]
         return [rows if any(row.n for row in rows) else [] for rows in found]
 
-    def read(rows: list[Row]) -> Sequence[Tensor]:
+    def read(rows: list[InputRow]) -> Sequence[Tensor]:
         return probabilities(model, reader.read(rows)).cpu().unbind()
 
     def run(stream: Iterator[str | Pair]) -> Iterator[list[Label]]:
@@ -103,7 +103,7 @@ def is_text_or_pair(inputs: object) -> bool:
     return pair or isinstance(inputs, str)
 
 
-def _pair(reader: Reader, pair: Pair) -> list[Row]:
+def _pair(reader: Reader, pair: Pair) -> list[InputRow]:
     if not is_text_or_pair(pair):
         raise InputError(f"expected a text or a pair (text, text), found {named(pair)}")
     first, second = (reader.tokenizer.encode(part, special=False).ids for part in pair)

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from cutaway.cache import Entry
+from cutaway.cache import CacheEntry
 from cutaway.checkpoints.weights import WEIGHTS, Outgoing, Weights, raw_bytes, write_weights
 from cutaway.errors import InputError
 from cutaway.tasks.batching import AtOnce
@@ -50,7 +50,7 @@ class Corpus(ABC):
         """The vectors of all rows, of length 1, in pieces [≤ CHUNK, D]."""
 
 
-class Texts(Corpus):
+class TextList(Corpus):
     """Texts in memory; their vectors are made for one search."""
 
     def __init__(self, texts: Sequence[str]) -> None:
@@ -65,7 +65,7 @@ class Texts(Corpus):
         return [torch.stack([next(vectors) for _ in range(n)]) for n in _sizes(len(self.numbers))]
 
 
-class Lines(Corpus):
+class FileLines(Corpus):
     """The lines of a file. Read once to know where they are; of a million lines, this keeps 16 MB."""
 
     def __init__(self, path: Path, cached: bool, identity: str) -> None:
@@ -95,10 +95,10 @@ class Lines(Corpus):
                 file.seek(self._places[row])
                 yield text_of(file.readline(LONGEST + 1), self.numbers[row], str(self.path))
 
-    def entry(self, kind: str) -> Entry:
+    def entry(self, kind: str) -> CacheEntry:
         """Where what is known of this content by this model is kept."""
         subject = hashlib.sha256(f"{self.path.resolve()}\0{self._identity}".encode()).hexdigest()[:16]
-        return Entry(kind, hashlib.sha256(f"{self._content}\0{self._identity}".encode()).hexdigest()[:32], subject)
+        return CacheEntry(kind, hashlib.sha256(f"{self._content}\0{self._identity}".encode()).hexdigest()[:32], subject)
 
     def chunks(self, embed: Embed, watch: Watch | None) -> list[Tensor]:
         if not self.numbers:

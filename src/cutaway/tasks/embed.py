@@ -11,7 +11,7 @@ from cutaway.checks import Size, check
 from cutaway.models.config import SentenceVector
 from cutaway.tasks.batching import BATCH_TOKENS, each, is_text, read_in_order
 from cutaway.tasks.pooling import Pooling, choose_pooling
-from cutaway.tasks.reader import Reader, Row
+from cutaway.tasks.reader import InputRow, Reader
 from cutaway.tasks.requirements import check_able
 
 if TYPE_CHECKING:
@@ -64,10 +64,10 @@ def embed(
     stack = model.config.encoder or model.config.decoder
     assert stack is not None
 
-    def rows_of(window: list[str]) -> list[list[Row]]:
+    def rows_of(window: list[str]) -> list[list[InputRow]]:
         return [[row for row in rows if row.ids] for rows in reader.texts(window)]
 
-    def read(rows: list[Row]) -> Sequence[Tensor]:
+    def read(rows: list[InputRow]) -> Sequence[Tensor]:
         if pooling is None or pooling == "pooler":
             return reader.read(rows).cpu().unbind()
         hidden = zip(reader.hidden(rows).cpu().unbind(), rows, strict=True)

@@ -11,7 +11,7 @@ from cutaway.checks import Size, check
 from cutaway.errors import InputError
 from cutaway.models.config import MaskedLanguageModel
 from cutaway.tasks.batching import each, is_text, prepared, read_in_order
-from cutaway.tasks.reader import Reader, Row
+from cutaway.tasks.reader import InputRow, Reader
 from cutaway.tasks.requirements import check_able
 from cutaway.text.tokenizer import Encoding, check_text
 
@@ -24,7 +24,7 @@ _BLANKS = r"_{3,}|\[MASK\]|<mask>"
 
 
 @dataclass(frozen=True)
-class Candidate:
+class WordCandidate:
     """A word for a blank."""
 
     text: str
@@ -37,7 +37,7 @@ class Filled:
     """A text with its blanks filled by the likeliest words; and for each blank its candidates, best first."""
 
     text: str
-    blanks: tuple[tuple[Candidate, ...], ...]
+    blanks: tuple[tuple[WordCandidate, ...], ...]
 
 
 @overload
@@ -85,13 +85,13 @@ def fill(
             raise InputError(f"{_short(text)} has no blank; write ___ or [MASK] where a word is to be filled in")
         return text
 
-    def rows_of(window: list[str]) -> list[list[Row]]:
+    def rows_of(window: list[str]) -> list[list[InputRow]]:
         encoded = reader.tokenizer.encode_many([blank.sub(lambda _: name, text) for text in window])
         return [
             [_row(reader, text, found)] if text.strip() else [] for text, found in zip(window, encoded, strict=True)
         ]
 
-    def read(rows: list[Row]) -> list[list[tuple[Candidate, ...]]]:
+    def read(rows: list[InputRow]) -> list[list[tuple[WordCandidate, ...]]]:
         logits_BTV = reader.read(rows)
         return [
             [_candidates(reader, logits_TV[place], top) for place, token in enumerate(row.ids) if token == mask]
@@ -114,23 +114,23 @@ def fill(
     return each(texts, run, is_text)
 
 
-def _row(reader: Reader, text: str, found: Encoding) -> Row:
+def _row(reader: Reader, text: str, found: Encoding) -> InputRow:
     if reader.limit is not None and len(found.ids) > reader.limit:
         raise InputError(
             f"{_short(text)} has {len(found.ids)} tokens, and {reader.model.name} reads at most {reader.limit}; "
             f"give only the sentences around the blank"
         )
-    return Row(found.ids, found.segments)
+    return InputRow(found.ids, found.segments)
 
 
 def _short(text: str) -> str:
     return repr(text if len(text) <= 60 else f"{text[:57]}…")
 
 
-def _candidates(reader: Reader, logits_V: Tensor, top: int) -> tuple[Candidate, ...]:
+def _candidates(reader: Reader, logits_V: Tensor, top: int) -> tuple[WordCandidate, ...]:
     best = logits_V.softmax(-1).topk(min(top, len(logits_V)))
     return tuple(
-        Candidate(reader.tokenizer.decode([number], skip_special=False).strip(), probability, number)
+        WordCandidate(reader.tokenizer.decode([number], skip_special=False).strip(), probability, number)
         for probability, number in zip(best.values.tolist(), best.indices.tolist(), strict=True)
     )
 

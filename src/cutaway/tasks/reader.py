@@ -21,7 +21,7 @@ Inputs = list[str] | list[Pair] | list[str | Pair]
 
 
 @dataclass(frozen=True)
-class Row:
+class InputRow:
     """What the network reads at once: a text, a pair, or a window of one."""
 
     ids: list[int]
@@ -100,28 +100,28 @@ class Reader:
             at = place + len(plain)
         return Frame((*parts, ids[at:]), (*part_segments, segments[at:]), tuple(text_segments))
 
-    def texts(self, texts: Sequence[str], *, overlap: float = 0.0) -> list[list[Row]]:
+    def texts(self, texts: Sequence[str], *, overlap: float = 0.0) -> list[list[InputRow]]:
         """Each text as one row, or as windows; a text of which the tokenizer leaves nothing is its frame alone."""
         before, after = map(len, self.frame.parts)
         found = self.tokenizer.ids_many(texts)
         return [
-            [Row(ids, [], before, 0, len(ids) - before - after)]
+            [InputRow(ids, [], before, 0, len(ids) - before - after)]
             if self.limit is None or len(ids) <= self.limit
             else self.rows(ids[before : len(ids) - after], overlap=overlap)
             for ids in found
         ]
 
-    def rows(self, ids: list[int], *, overlap: float = 0.0) -> list[Row]:
+    def rows(self, ids: list[int], *, overlap: float = 0.0) -> list[InputRow]:
         """One text, without special tokens, as one row or as windows of one size; `overlap` is a share of a window."""
         room = self._room(self.frame)
         return [
-            Row(*self.frame.around(ids[start:end]), len(self.frame.parts[0]), start, end - start)
+            InputRow(*self.frame.around(ids[start:end]), len(self.frame.parts[0]), start, end - start)
             for start, end in spans(len(ids), room, int(overlap * (room or 0)))
         ]
 
     def pair_rows(
         self, first: list[int], second: list[int], *, overlap: float = 0.0, only_second: bool = False
-    ) -> list[Row]:
+    ) -> list[InputRow]:
         """A pair as one row; if it is too long, windows over its longer text (or its second), each with the other."""
         frame, room = self.pair_frame, self._room(self.pair_frame)
         fixed = first if only_second or len(first) <= len(second) else second
@@ -136,9 +136,9 @@ class Reader:
         for start, end in spans(len(second if fixed is first else first), left, int(overlap * (left or 0))):
             if fixed is first:
                 place = len(frame.parts[0]) + len(first) + len(frame.parts[1])
-                rows.append(Row(*frame.around(first, second[start:end]), place, start, end - start))
+                rows.append(InputRow(*frame.around(first, second[start:end]), place, start, end - start))
             else:
-                rows.append(Row(*frame.around(first[start:end], second), len(frame.parts[0]), start, end - start))
+                rows.append(InputRow(*frame.around(first[start:end], second), len(frame.parts[0]), start, end - start))
         return rows
 
     def _room(self, frame: Frame) -> int | None:
@@ -148,15 +148,15 @@ class Reader:
             raise InputError(f"{self.model.name} reads {self.limit} tokens at once: too few for a text and its frame")
         return self.limit - frame.n
 
-    def read(self, rows: Sequence[Row]) -> Tensor:
+    def read(self, rows: Sequence[InputRow]) -> Tensor:
         """What the network says of these rows, padded to the longest; float32, on the engine's device."""
         return self.engine.read(*self._batch(rows)).detach().float()
 
-    def hidden(self, rows: Sequence[Row]) -> Tensor:
+    def hidden(self, rows: Sequence[InputRow]) -> Tensor:
         """The same, of the last block: before the head."""
         return self.engine.hidden(*self._batch(rows)).detach().float()
 
-    def _batch(self, rows: Sequence[Row]) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    def _batch(self, rows: Sequence[InputRow]) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """Tokens, mask and segments."""
         longest, device = max(len(row) for row in rows), self.engine.device
         tokens = torch.tensor([row.ids + [self._pad] * (longest - len(row)) for row in rows], device=device)

@@ -13,7 +13,7 @@ from cutaway.checks import Size, check, named
 from cutaway.errors import InputError
 from cutaway.models.config import SentenceVector
 from cutaway.tasks.batching import each, is_text, prepared, windows
-from cutaway.tasks.corpus import Corpus, Lines, Texts, Watch, identity
+from cutaway.tasks.corpus import Corpus, FileLines, TextList, Watch, identity
 from cutaway.tasks.embed import embed
 from cutaway.tasks.pooling import Pooling, choose_pooling
 from cutaway.tasks.requirements import check_able
@@ -143,9 +143,9 @@ def _corpus(
             if path.exists():
                 raise InputError(f"{str(texts)[:200]!r} is no file; give one whose lines are searched in")
             raise InputError(f"there is no file {str(texts)[:200]!r} to search in; texts themselves come as a list")
-        return Lines(path, cache, identity(model, model.engine(engine, precision), pooling))
+        return FileLines(path, cache, identity(model, model.engine(engine, precision), pooling))
     if isinstance(texts, list | tuple):
-        return Texts(texts)
+        return TextList(texts)
     raise InputError(f"expected a file or a list of texts to search in, found {named(texts)}")
 
 
@@ -178,7 +178,7 @@ def _approximate(chunks: list[Tensor], corpus: Corpus) -> Find:
         raise InputError('index="ann" needs usearch: pip install cutaway[search]') from None
     width = chunks[0].shape[1] if chunks else 1
     graph = Graph(ndim=width, metric="ip", dtype="f32")
-    kept = corpus.entry("graphs").find() if isinstance(corpus, Lines) and corpus.cached else None
+    kept = corpus.entry("graphs").find() if isinstance(corpus, FileLines) and corpus.cached else None
     if kept is not None:
         graph.view(str(kept / _GRAPH))
     else:
@@ -186,7 +186,7 @@ def _approximate(chunks: list[Tensor], corpus: Corpus) -> Find:
         for vectors_ND in chunks:
             graph.add(torch.arange(first, first + len(vectors_ND)).numpy(), vectors_ND.numpy())
             first += len(vectors_ND)
-        if isinstance(corpus, Lines) and corpus.cached and chunks:
+        if isinstance(corpus, FileLines) and corpus.cached and chunks:
             corpus.keep("graphs", lambda aside: graph.save(str(aside / _GRAPH)))
     starts = [sum(len(chunk) for chunk in chunks[:i]) for i in range(len(chunks))]
 

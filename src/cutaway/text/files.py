@@ -11,7 +11,7 @@ from cutaway.text import limits, recipes
 from cutaway.text.fast import FastTokenizer
 from cutaway.text.marian import load_marian
 from cutaway.text.sentencepiece import parse
-from cutaway.text.settings import Settings, read_bytes, read_settings, read_text, read_vocabulary, register
+from cutaway.text.settings import TokenizerSettings, read_bytes, read_settings, read_text, read_vocabulary, register
 from cutaway.text.source_target import TARGET, TwoTokenizers
 from cutaway.text.tokenizer import Tokenizer
 
@@ -89,7 +89,7 @@ def load_tokenizer(folder: Path, config: Mapping[str, Any] | None = None) -> Tok
     return None
 
 
-def _family(settings: Settings, config: Mapping[str, Any]) -> str | None:
+def _family(settings: TokenizerSettings, config: Mapping[str, Any]) -> str | None:
     """The recipe that the files ask for; None if they leave it open. An unknown class is kept, and refused later."""
     named = settings.values.get("tokenizer_class") or config.get("tokenizer_class")
     if isinstance(named, str) and named not in _GENERAL:
@@ -106,7 +106,7 @@ def _one_of(known: Mapping[str, Any], family: str | None, guess: str, folder: Pa
     return family
 
 
-def _from_json(data: bytes, path: Path, settings: Settings, family: str | None) -> Tokenizer:
+def _from_json(data: bytes, path: Path, settings: TokenizerSettings, family: str | None) -> Tokenizer:
     try:
         limits.check_file(data)
         backend = tokenizers.Tokenizer.from_buffer(data)

@@ -11,7 +11,7 @@ from tokenizers import AddedToken
 from cutaway.errors import CheckpointError
 from cutaway.text.segment import Longest, Segmenter
 from cutaway.text.sentencepiece import parse
-from cutaway.text.settings import Settings, read_bytes, read_vocabulary
+from cutaway.text.settings import TokenizerSettings, read_bytes, read_vocabulary
 from cutaway.text.tokenizer import ROLES, Encoding, Tokenizer, check_text, kept_places, token_ids
 
 Found = tuple[str, int, tuple[int, int]]
@@ -29,9 +29,9 @@ class MarianTokenizer(Tokenizer):
         target: bytes,
         vocabulary: Mapping[str, int],
         target_vocabulary: Mapping[str, int] | None = None,
-        settings: Settings | None = None,
+        settings: TokenizerSettings | None = None,
     ) -> None:
-        settings = settings or Settings()
+        settings = settings or TokenizerSettings()
         defaults = {"end": "</s>", "unknown": "<unk>", "pad": "<pad>"}
         every = {role: AddedToken(text, special=True) for role, text in defaults.items()} | dict(settings.named)
         named = {role: token for role, token in every.items() if token is not None}
@@ -52,7 +52,7 @@ class MarianTokenizer(Tokenizer):
             number: token.content for number, token in self._added.items()
         }
 
-    def _add(self, settings: Settings, named: Mapping[str, AddedToken]) -> None:
+    def _add(self, settings: TokenizerSettings, named: Mapping[str, AddedToken]) -> None:
         """Tokens that are cut out of the text before SentencePiece sees it; new ones get the next ids."""
         self._added = dict(settings.added)
         ids = {token.content: number for number, token in self._added.items()}
@@ -210,7 +210,7 @@ def _stripped(
     return [part for part in parts if part[0] < part[1]]
 
 
-def load_marian(folder: Path, settings: Settings) -> MarianTokenizer:
+def load_marian(folder: Path, settings: TokenizerSettings) -> MarianTokenizer:
     source, target = read_bytes(folder, "source.spm"), read_bytes(folder, "target.spm")
     vocabulary = read_vocabulary(folder, "vocab.json")
     if source is None or target is None or vocabulary is None:

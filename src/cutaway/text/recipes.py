@@ -14,19 +14,19 @@ from tokenizers.models import BPE, WordPiece
 from cutaway.errors import CheckpointError
 from cutaway.text.fast import FastTokenizer
 from cutaway.text.sentencepiece import CONTROL, SPACE, USER_DEFINED, SentencePieceModel
-from cutaway.text.settings import Settings, register
+from cutaway.text.settings import TokenizerSettings, register
 from cutaway.text.tokenizer import ROLES, Tokenizer
 
 SEGMENTED = ["input_ids", "token_type_ids", "attention_mask"]
 PLAIN = ["input_ids", "attention_mask"]
 
 
-def distilbert(vocabulary: Mapping[str, int], settings: Settings) -> Tokenizer:
+def distilbert(vocabulary: Mapping[str, int], settings: TokenizerSettings) -> Tokenizer:
     """BERT's, for a model without segments."""
     return bert(vocabulary, settings, PLAIN)
 
 
-def bert(vocabulary: Mapping[str, int], settings: Settings, inputs: list[str] = SEGMENTED) -> Tokenizer:
+def bert(vocabulary: Mapping[str, int], settings: TokenizerSettings, inputs: list[str] = SEGMENTED) -> Tokenizer:
     """WordPiece: the longest known piece first, '##' marks pieces inside words."""
     defaults = _defaults(unknown="[UNK]", separator="[SEP]", pad="[PAD]", classify="[CLS]", mask="[MASK]")
     unknown = _named(settings, defaults, "unknown")
@@ -47,7 +47,7 @@ def bert(vocabulary: Mapping[str, int], settings: Settings, inputs: list[str] = 
     return _tokenizer(backend, names, settings, inputs)
 
 
-def gpt2(vocabulary: Mapping[str, int], merges: list[tuple[str, str]], settings: Settings) -> Tokenizer:
+def gpt2(vocabulary: Mapping[str, int], merges: list[tuple[str, str]], settings: TokenizerSettings) -> Tokenizer:
     """Byte-level BPE: every byte is a character, spaces belong to the word that follows; nothing is added."""
     defaults = _defaults(unknown="<|endoftext|>", start="<|endoftext|>", end="<|endoftext|>")
     backend = _byte_level(vocabulary, merges, settings)
@@ -56,7 +56,7 @@ def gpt2(vocabulary: Mapping[str, int], merges: list[tuple[str, str]], settings:
     return _tokenizer(backend, names, settings, PLAIN)
 
 
-def roberta(vocabulary: Mapping[str, int], merges: list[tuple[str, str]], settings: Settings) -> Tokenizer:
+def roberta(vocabulary: Mapping[str, int], merges: list[tuple[str, str]], settings: TokenizerSettings) -> Tokenizer:
     """GPT-2's vocabulary made anew; <s> text </s>, and </s></s> between a pair.
 
     fairseq's <mask> takes the space before it. tokenizer.json and tokenizer_config.json say so; from a vocabulary alone
@@ -77,7 +77,7 @@ def roberta(vocabulary: Mapping[str, int], merges: list[tuple[str, str]], settin
     return _tokenizer(backend, names, settings, PLAIN)
 
 
-def t5(model: SentencePieceModel, settings: Settings) -> Tokenizer:
+def t5(model: SentencePieceModel, settings: TokenizerSettings) -> Tokenizer:
     """Unigram pieces; </s> at the end; 100 sentinels behind the vocabulary, <extra_id_0> with the highest id."""
     sentinels = settings.count("extra_ids", 100)
     backend = tokenizers.Tokenizer(model.unigram(sentinels=sentinels))
@@ -93,7 +93,7 @@ def t5(model: SentencePieceModel, settings: Settings) -> Tokenizer:
     return _tokenizer(backend, names, settings, PLAIN)
 
 
-def albert(model: SentencePieceModel, settings: Settings) -> Tokenizer:
+def albert(model: SentencePieceModel, settings: TokenizerSettings) -> Tokenizer:
     """Unigram pieces of lower-cased text without accents; [CLS] text [SEP]."""
     backend = tokenizers.Tokenizer(model.unigram())
     steps: list[Any] = [normalizers.Replace("``", '"'), normalizers.Replace("''", '"')]
@@ -113,7 +113,7 @@ def albert(model: SentencePieceModel, settings: Settings) -> Tokenizer:
     return _tokenizer(backend, names, settings, PLAIN)
 
 
-def llama(model: SentencePieceModel, settings: Settings) -> Tokenizer:
+def llama(model: SentencePieceModel, settings: TokenizerSettings) -> Tokenizer:
     """SentencePiece BPE; <s> and a space in front; what no piece spells becomes bytes such as <0x0A>.
 
     <s> is added unless add_bos_token says no: so Llama was trained, and so transformers documents it, though version 5
@@ -132,7 +132,7 @@ def llama(model: SentencePieceModel, settings: Settings) -> Tokenizer:
     return _tokenizer(backend, names, settings, PLAIN)
 
 
-def plain_sentencepiece(model: SentencePieceModel, settings: Settings) -> Tokenizer:
+def plain_sentencepiece(model: SentencePieceModel, settings: TokenizerSettings) -> Tokenizer:
     """A SentencePiece model of no known family, as its own settings say (transformers 5 overlooks dummy_prefix).
 
     `tokenizers` normalises rare combined characters differently (see segment.py).
@@ -154,9 +154,12 @@ def plain_sentencepiece(model: SentencePieceModel, settings: Settings) -> Tokeni
     return _tokenizer(backend, names, settings, PLAIN)
 
 
-VOCABULARIES: dict[str, Callable[[Mapping[str, int], Settings], Tokenizer]] = {"bert": bert, "distilbert": distilbert}
+VOCABULARIES: dict[str, Callable[[Mapping[str, int], TokenizerSettings], Tokenizer]] = {
+    "bert": bert,
+    "distilbert": distilbert,
+}
 BYTE_LEVEL = {"gpt2": gpt2, "roberta": roberta}
-SENTENCEPIECES: dict[str, Callable[[SentencePieceModel, Settings], Tokenizer]] = {
+SENTENCEPIECES: dict[str, Callable[[SentencePieceModel, TokenizerSettings], Tokenizer]] = {
     "albert": albert,
     "llama": llama,
     "sentencepiece": plain_sentencepiece,
@@ -180,16 +183,16 @@ def _defaults(**names: str) -> dict[str, str]:
     return names
 
 
-def _named(settings: Settings, defaults: Mapping[str, str], role: str) -> str:
+def _named(settings: TokenizerSettings, defaults: Mapping[str, str], role: str) -> str:
     token = settings.named.get(role)
     return defaults[role] if token is None else token.content
 
 
-def _with(settings: Settings, more: list[AddedToken]) -> Settings:
+def _with(settings: TokenizerSettings, more: list[AddedToken]) -> TokenizerSettings:
     """The model's own symbols as special tokens, unless the files list others: so transformers has it."""
     if settings.extra:
         return settings
-    return Settings(settings.values, settings.named, settings.added, tuple(more), settings.chat_template)
+    return TokenizerSettings(settings.values, settings.named, settings.added, tuple(more), settings.chat_template)
 
 
 def _need(names: Mapping[str, str], role: str) -> str:
@@ -216,7 +219,7 @@ def _own_symbols(model: SentencePieceModel) -> list[AddedToken]:
 
 
 def _byte_level(
-    vocabulary: Mapping[str, int], merges: list[tuple[str, str]], settings: Settings
+    vocabulary: Mapping[str, int], merges: list[tuple[str, str]], settings: TokenizerSettings
 ) -> tokenizers.Tokenizer:
     known = set(vocabulary)
     for left, right in merges:
@@ -269,7 +272,7 @@ def _around(backend: tokenizers.Tokenizer, first: str, last: str) -> Any:
     )
 
 
-def _bounds(backend: tokenizers.Tokenizer, names: Mapping[str, str], settings: Settings, start: bool) -> Any:
+def _bounds(backend: tokenizers.Tokenizer, names: Mapping[str, str], settings: TokenizerSettings, start: bool) -> Any:
     """Start and end around each text, where add_bos_token and add_eos_token say so."""
     before = names.get("start") if settings.flag("add_bos_token", start) else None
     after = names.get("end") if settings.flag("add_eos_token", False) else None
@@ -285,7 +288,7 @@ def _bounds(backend: tokenizers.Tokenizer, names: Mapping[str, str], settings: S
 
 
 def _tokenizer(
-    backend: tokenizers.Tokenizer, names: Mapping[str, str], settings: Settings, inputs: list[str]
+    backend: tokenizers.Tokenizer, names: Mapping[str, str], settings: TokenizerSettings, inputs: list[str]
 ) -> Tokenizer:
     return FastTokenizer(
         backend,

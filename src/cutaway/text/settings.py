@@ -27,7 +27,7 @@ _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 
 
 @dataclass(frozen=True)
-class Settings:
+class TokenizerSettings:
     values: Mapping[str, Any] = field(default_factory=dict)
     """tokenizer_config.json as it is."""
     named: Mapping[str, AddedToken | None] = field(default_factory=dict)
@@ -108,7 +108,7 @@ def read_vocabulary(folder: Path, name: str) -> dict[str, int] | None:
     return found
 
 
-def read_settings(folder: Path) -> Settings:
+def read_settings(folder: Path) -> TokenizerSettings:
     where = folder / "tokenizer_config.json"
     values = read_object(folder, "tokenizer_config.json") or {}
     added: dict[int, AddedToken] = {}
@@ -136,7 +136,9 @@ def read_settings(folder: Path) -> Settings:
         for content, number in _added(folder).items():
             added[number] = AddedToken(content, special=content in special, normalized=content not in special)
     template = read_text(folder, "chat_template.jinja")
-    return Settings(values, named, added, extra, template if template is not None else _template(values, where))
+    return TokenizerSettings(
+        values, named, added, extra, template if template is not None else _template(values, where)
+    )
 
 
 def _added(folder: Path) -> dict[str, int]:
@@ -150,7 +152,7 @@ def _added(folder: Path) -> dict[str, int]:
     return found
 
 
-def register(backend: tokenizers.Tokenizer, settings: Settings, defaults: Mapping[str, str]) -> dict[str, str]:
+def register(backend: tokenizers.Tokenizer, settings: TokenizerSettings, defaults: Mapping[str, str]) -> dict[str, str]:
     """Makes the added and special tokens known to `backend`, in transformers' order; gives role -> token.
 
     Tokens that the vocabulary lacks get the next free ids. `tokenizers` leaves no gaps: if the file promises another

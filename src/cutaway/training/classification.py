@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from cutaway.data.batches import batches_of
-from cutaway.data.encoding import Texts
+from cutaway.data.encoding import EncodedTexts
 from cutaway.models.network import Network
 from cutaway.training.loss import Loss
 from cutaway.training.task import Scores, Seen, Task, unseen
@@ -33,7 +33,7 @@ class Classification(Task):
     metrics = ("loss", "accuracy")
 
     def __init__(
-        self, train: Texts, labels: Sequence[int], valid: Texts, valid_labels: Sequence[int], *, pad: int,
+        self, train: EncodedTexts, labels: Sequence[int], valid: EncodedTexts, valid_labels: Sequence[int], *, pad: int,
         smoothing: float = 0.0,
     ) -> None:  # fmt: skip
         self.train, self.labels = train, torch.tensor(labels)
@@ -48,7 +48,7 @@ class Classification(Task):
     def batch(self, rows: Tensor, generator: torch.Generator | None = None) -> LabelBatch:
         return self._batch(self.train, self.labels, rows)
 
-    def _batch(self, texts: Texts, labels: Tensor, rows: Tensor) -> LabelBatch:
+    def _batch(self, texts: EncodedTexts, labels: Tensor, rows: Tensor) -> LabelBatch:
         tokens = texts.padded(rows.tolist(), self.pad)
         mask = torch.arange(tokens.shape[1]) < texts.lengths[rows].unsqueeze(1)
         return LabelBatch(tokens, mask, labels[rows])

@@ -6,15 +6,15 @@ None means: chosen by the size of the data (see choices.py); the run.toml that a
 from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, ClassVar, Literal
 
-from cutaway.checks import Count, Positive, Probability, Rule, Size, check_fields
+from cutaway.checks import Count, NumberRule, Positive, Probability, Size, check_fields
 from cutaway.errors import ConfigError
 from cutaway.models.usage import TaskName as TaskName
 from cutaway.parts.block import NormPlace
 from cutaway.training import optimizer, schedule
 
-Share = Annotated[float, Rule("at least 0 and at most 1", lambda number: 0 <= number <= 1)]
-Neighbours = Annotated[int, Rule("from 1 to 100", lambda number: 1 <= number <= 100)]
-NotNegative = Annotated[float, Rule("at least 0", lambda number: number >= 0)]
+Share = Annotated[float, NumberRule("at least 0 and at most 1", lambda number: 0 <= number <= 1)]
+Neighbours = Annotated[int, NumberRule("from 1 to 100", lambda number: 1 <= number <= 100)]
+NotNegative = Annotated[float, NumberRule("at least 0", lambda number: number >= 0)]
 TokenizerKind = Literal["bpe", "wordpiece", "unigram", "byte", "character"]
 Metric = Literal["bleu", "chrf", "accuracy", "perplexity", "loss"]
 

@@ -29,7 +29,7 @@ from cutaway.training.optimizer import Optimizer
 from cutaway.training.precision import TrainingPrecision, computing, kernel_choice
 from cutaway.training.schedule import schedule
 from cutaway.training.task import Scores, Task, better, rank
-from cutaway.training.watch import Step, Watch
+from cutaway.training.watch import StepReport, Watch
 
 X = TypeVar("X")
 
@@ -231,7 +231,7 @@ class Loop:
         self.progress.recent = [*self.progress.recent, nll][-RECENT:]
         shown = sum(self.progress.recent) / len(self.progress.recent)
         epochs, unit = self.sampler.epochs, self.task.unit
-        self.watch.step(Step(number, self.steps, loss, nll, shown, norm, factor, n_tokens, seconds, epochs, unit))
+        self.watch.step(StepReport(number, self.steps, loss, nll, shown, norm, factor, n_tokens, seconds, epochs, unit))
 
     def _clipped(self) -> float:
         """The length of the gradient before it is cut to at most `clip`."""

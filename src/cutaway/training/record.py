@@ -10,7 +10,7 @@ from typing import Any
 from cutaway.progress import Pace
 from cutaway.training.folder import RunFolder
 from cutaway.training.task import Scores
-from cutaway.training.watch import Step, Watch
+from cutaway.training.watch import StepReport, Watch
 
 _EVERY = 10  # steps between two lines
 
@@ -41,7 +41,7 @@ class Recorder(Watch):
         with self._optional(), suppress(ImportError):
             self._board = Board(folder.training / "tensorboard")
 
-    def step(self, step: Step) -> None:
+    def step(self, step: StepReport) -> None:
         if step.number % _EVERY == 0:
             rate = round(step.tokens / step.seconds, 1) if step.seconds else 0.0
             line = {

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from cutaway.data.batches import batches_of
-from cutaway.data.encoding import Texts
+from cutaway.data.encoding import EncodedTexts
 from cutaway.machine.threads import side_by_side
 from cutaway.models.network import Network
 from cutaway.models.usage import Usage
@@ -43,8 +43,8 @@ class PairBatch:
 class Pairs:
     """Encoded sentence pairs."""
 
-    source: Texts
-    target: Texts
+    source: EncodedTexts
+    target: EncodedTexts
 
     @property
     def lengths(self) -> Tensor:
@@ -83,10 +83,10 @@ class Translation(Task):
         if self.cut_anew is None:
             return self._batch(self.train, chosen)
         chance = random.Random(int(torch.empty((), dtype=torch.int64).random_(generator=generator)))
-        source = Texts.of([self.cut_anew(self.train.source[row].tolist(), chance) for row in chosen])
+        source = EncodedTexts.of([self.cut_anew(self.train.source[row].tolist(), chance) for row in chosen])
         return self._batch(self.train, chosen, source)
 
-    def _batch(self, pairs: Pairs, rows: list[int], cut: Texts | None = None) -> PairBatch:
+    def _batch(self, pairs: Pairs, rows: list[int], cut: EncodedTexts | None = None) -> PairBatch:
         """`cut`: the sources of these rows, cut otherwise."""
         texts, places = (pairs.source, rows) if cut is None else (cut, list(range(len(rows))))
         source, labels = texts.padded(places, self.pad), pairs.target.padded(rows, IGNORED)

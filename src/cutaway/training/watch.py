@@ -12,7 +12,7 @@ Stop = Callable[[], str | None]
 
 
 @dataclass(frozen=True)
-class Step:
+class StepReport:
     """What there is to say about a step."""
 
     number: int
@@ -31,7 +31,7 @@ class Step:
 class Watch:
     """Hears everything and says nothing; others override what they care about."""
 
-    def step(self, step: Step) -> None: ...
+    def step(self, step: StepReport) -> None: ...
 
     def look(self, step: int, scores: Scores, is_best: bool, seconds: float) -> None: ...
 

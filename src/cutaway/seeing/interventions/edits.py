@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from cutaway import schema
-from cutaway.checks import Count, Rule, check, check_fields, named
+from cutaway.checks import Count, NumberRule, check, check_fields, named
 from cutaway.errors import ConfigError, InputError, unknown
 from cutaway.models.network import Network
 from cutaway.parts.tap import Listener, matcher, matching
@@ -24,7 +24,7 @@ from cutaway.seeing.trace.trace import Trace
 LARGEST = torch.finfo(torch.float32).max
 
 Real = Annotated[
-    float, Rule(f"from -{LARGEST:.2g} to {LARGEST:.2g}, as float32 is", lambda number: abs(number) <= LARGEST)
+    float, NumberRule(f"from -{LARGEST:.2g} to {LARGEST:.2g}, as float32 is", lambda number: abs(number) <= LARGEST)
 ]
 
 

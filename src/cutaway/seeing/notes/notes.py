@@ -32,7 +32,7 @@ class Printing:
 
 
 @dataclass(frozen=True)
-class Difference:
+class Misprint:
     """A printed number that is not the true one, rounded as the print is; or a print of another shape."""
 
     note: str
@@ -52,7 +52,7 @@ class Worked:
     printings: Sequence[Printing]
     steps: Sequence[Step]
     result: Mapping[str, Value]
-    differences: Sequence[Difference]
+    differences: Sequence[Misprint]
     reason: str | None = None
     remark: str | None = None
 
@@ -167,15 +167,15 @@ def agrees(printed: str, true: float) -> bool:
     return round(true, len(decimals)) == float(printed)
 
 
-def compare(printing: Printing, step: Step) -> list[Difference]:
+def compare(printing: Printing, step: Step) -> list[Misprint]:
     """Every number of a printing that is wrong; if the shape is, that alone."""
     true = true_value(printing, step)
     if shape(printing.value) != shape(true):
         sizes = ("×".join(map(str, shape(value))) + " numbers" for value in (printing.value, true))
-        return [Difference(printing.note, printing.of, "how many", *sizes)]
+        return [Misprint(printing.note, printing.of, "how many", *sizes)]
     rows = step.rows if printing.row is None else [printing.row]
     return [
-        Difference(printing.note, printing.of, _where(place, rows, step.columns), printed, number(value))
+        Misprint(printing.note, printing.of, _where(place, rows, step.columns), printed, number(value))
         for (place, printed), (_, value) in zip(_leaves(printing.value), _leaves(true), strict=True)
         if not agrees(printed, value)
     ]

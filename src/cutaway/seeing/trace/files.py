@@ -18,8 +18,8 @@ from cutaway.models.config import config_from_json
 from cutaway.models.generation import Token, Written
 from cutaway.seeing.render.serialize import plain
 from cutaway.seeing.trace.labels import Words
-from cutaway.seeing.trace.search_trace import Candidate, Search
-from cutaway.seeing.trace.trace import Facts, Run, Trace
+from cutaway.seeing.trace.search_trace import Candidate, SearchTrace
+from cutaway.seeing.trace.trace import Run, TapInfo, Trace
 
 VALUES, KNOWN = "trace.safetensors", "trace.json"
 FORMAT = 1
@@ -68,7 +68,7 @@ def read(folder: Path) -> Trace:
     except (OSError, SafetensorError) as error:
         raise CheckpointError(f"{folder / VALUES} can't be read: {error}; save the trace again") from None
     try:
-        trace = Trace({name: Facts(**facts) for name, facts in known["values"].items()})
+        trace = Trace({name: TapInfo(**facts) for name, facts in known["values"].items()})
         config = None if known["config"] is None else config_from_json(known["config"])
         trace.words = Words(**{name: _tuple(value) for name, value in known["words"].items()})
         trace.search = None if known["search"] is None else _search(known["search"])
@@ -86,9 +86,9 @@ def _tuple(value: Any) -> Any:
     return tuple(map(_tuple, value)) if isinstance(value, list) else value
 
 
-def _search(data: dict[str, Any]) -> Search:
+def _search(data: dict[str, Any]) -> SearchTrace:
     written = tuple(Written(**_real(text) | {"tokens": tuple(map(_token, text["tokens"]))}) for text in data["written"])
-    return Search(written, tuple(tuple(Candidate(**_real(each)) for each in step) for step in data["steps"]))
+    return SearchTrace(written, tuple(tuple(Candidate(**_real(each)) for each in step) for step in data["steps"]))
 
 
 def _token(data: dict[str, Any]) -> Token:

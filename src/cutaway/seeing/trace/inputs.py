@@ -15,7 +15,7 @@ from cutaway.models.config import StackConfig
 from cutaway.models.generation import Generation, Prompt, without_sampling
 from cutaway.parts.tap import Listener
 from cutaway.seeing.trace.labels import Spelling, Words, reader, spelled, whole_words, word_numbers
-from cutaway.seeing.trace.search_trace import Search, search
+from cutaway.seeing.trace.search_trace import SearchTrace, search
 from cutaway.seeing.trace.trace import Trace, trace
 from cutaway.text.tokenizer import Encoding, check_text
 
@@ -31,7 +31,7 @@ class Given:
     inputs: tuple[Tensor, ...]
     options: Mapping[str, Tensor]
     words: Words
-    search: Search | None = None
+    search: SearchTrace | None = None
 
 
 def look(
@@ -94,7 +94,7 @@ def prepare(
             raise InputError(f"{model.name} does not write; give it a text only")
         return _encoder_only(model, encoding, segments=pair is not None)
 
-    def written() -> Search:
+    def written() -> SearchTrace:
         prompt = Prompt((*encoding.ids, *(so_far or ())) if not network.has_encoder else tuple(encoding.ids))
         return search(model, prompt, generation or usual(model), check)
 
@@ -126,12 +126,12 @@ def _encoder_only(model: "Model", encoding: Encoding, *, segments: bool) -> Give
     )
 
 
-def _decoder_only(model: "Model", ids: Sequence[int], found: Search | None) -> Given:
+def _decoder_only(model: "Model", ids: Sequence[int], found: SearchTrace | None) -> Given:
     ids = [*ids, *(() if found is None else found.written[0].ids)]
     return Given((_row(model, ids),), {}, _words(model, _target(model, ids)), found)
 
 
-def _both(model: "Model", encoding: Encoding, said: Sequence[int], found: Search | None = None) -> Given:
+def _both(model: "Model", encoding: Encoding, said: Sequence[int], found: SearchTrace | None = None) -> Given:
     assert model.usage.start is not None
     ids = [model.usage.start, *said]
     words = _side(model, "source", encoding.ids, encoding.tokens) | _target(model, ids)

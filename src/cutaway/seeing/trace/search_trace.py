@@ -10,7 +10,7 @@ from torch import Tensor
 
 from cutaway.decoding.beam import Beams
 from cutaway.decoding.candidates import Candidates, is_alive
-from cutaway.decoding.plan import Asked, Plan
+from cutaway.decoding.plan import Plan, Request
 from cutaway.decoding.processors import processed
 from cutaway.decoding.sample import Sampling
 from cutaway.decoding.state import Rows
@@ -45,7 +45,7 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Search:
+class SearchTrace:
     """`written`: the texts, best first, with the alternatives of each of their tokens. `steps`: of beam search, what
     was looked at, step by step; empty for one beam."""
 
@@ -53,7 +53,9 @@ class Search:
     steps: tuple[tuple[Candidate, ...], ...] = ()
 
 
-def search(model: "Model", prompt: Prompt, generation: Generation, check: Callable[[], None] = lambda: None) -> Search:
+def search(
+    model: "Model", prompt: Prompt, generation: Generation, check: Callable[[], None] = lambda: None
+) -> SearchTrace:
     """What the native engine writes for this prompt, and the way to it. `check` is called before each step and may
     raise."""
     if not generation.alternatives:
@@ -68,7 +70,7 @@ def search(model: "Model", prompt: Prompt, generation: Generation, check: Callab
     [(_, written)] = found
     if not written or math.isnan(written[0].score):
         raise InputError("it can't write: what it computes has become infinite or no number at all; change less of it")
-    return Search(tuple(written), tuple(texts.steps) if isinstance(texts, _SeenBeams) else ())
+    return SearchTrace(tuple(written), tuple(texts.steps) if isinstance(texts, _SeenBeams) else ())
 
 
 def quickest(model: "Model") -> Network:
@@ -86,7 +88,7 @@ def quickest(model: "Model") -> Network:
 class _SeenBeams(Beams):
     """Beam search that takes down its candidates."""
 
-    def __init__(self, plan: Plan, asked: Sequence[Asked]) -> None:
+    def __init__(self, plan: Plan, asked: Sequence[Request]) -> None:
         self.steps: list[tuple[Candidate, ...]] = []
         self._continued: list[int | None] = [None]  # of each beam the candidate that it is
         self._next: list[int | None] = []

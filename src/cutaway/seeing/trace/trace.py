@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from cutaway.model import Model
     from cutaway.models.config import Config
     from cutaway.seeing.explain.explanation import Explanation
-    from cutaway.seeing.trace.search_trace import Search
+    from cutaway.seeing.trace.search_trace import SearchTrace
 
 
 @dataclass(frozen=True)
-class Facts:
+class TapInfo:
     """What a value is, besides its numbers: one letter an axis ("BHTS"; `cutaway.parts` has the legend), and how it is
     computed. `last_first`: by a layer that reads the text from its end."""
 
@@ -31,7 +31,7 @@ class Facts:
     last_first: bool = False
 
     @classmethod
-    def of(cls, tap: Tap) -> "Facts":
+    def of(cls, tap: Tap) -> "TapInfo":
         return cls(tap.axes, tap.formula, tap.last_first)
 
 
@@ -56,13 +56,13 @@ class Trace(Mapping[str, Tensor]):
     how `model` came to what it wrote; all three are empty in the trace of a bare network.
     """
 
-    def __init__(self, facts: Mapping[str, Facts], run: Run | None = None) -> None:
+    def __init__(self, facts: Mapping[str, TapInfo], run: Run | None = None) -> None:
         self._facts = dict(facts)
         self._values: dict[str, list[Tensor]] = {}
         self.run = run or Run()
         self.output: Tensor | None = None
         self.words = Words()
-        self.search: Search | None = None
+        self.search: SearchTrace | None = None
         self.model: Model | None = None
 
     def hear(self, value: Tensor, name: str) -> None:
@@ -117,7 +117,7 @@ class Trace(Mapping[str, Tensor]):
 
         return write_page(self, Path(path).expanduser())
 
-    def facts(self, name: str) -> Facts:
+    def facts(self, name: str) -> TapInfo:
         if name not in self._facts:
             raise UnknownNameError(unknown("value", name, self._facts, limit=12))
         return self._facts[name]
@@ -173,7 +173,7 @@ def trace(
         raise InputError(f"keep is {named(keep)}; give a pattern such as '*.weights', or a list of them")
     known = taps(network)
     wanted = {name: tap for pattern in patterns for name, tap in matching(network, pattern, known).items()}
-    result = Trace({name: Facts.of(tap) for name, tap in wanted.items()})
+    result = Trace({name: TapInfo.of(tap) for name, tap in wanted.items()})
     with torch.no_grad(), listening(network, replace or {}), listening(network, dict.fromkeys(wanted, result.hear)):
         result.output = _on_cpu(network(*inputs, **options))
     if wanted and not result and any(map(_is_compiled, network.modules())):
