@@ -94,8 +94,8 @@ def test_command_on_the_page_works(
     assert done.out
 
 
-def test_the_tree_of_the_readme_is_the_tree() -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8").split("## Architecture")[1].split("```")[1]
+def test_the_tree_on_the_page_is_the_tree() -> None:
+    text = (ROOT / "docs/architecture.md").read_text(encoding="utf-8").split("## The tree")[1].split("```")[1]
     folders: list[str] = []
     listed = set()
     for line in text.splitlines():
@@ -111,7 +111,14 @@ def test_the_tree_of_the_readme_is_the_tree() -> None:
     for folder in ("parts", "models", "checkpoints", "text", "data", "seeing", "training"):
         for file in (ROOT / "src/cutaway" / folder).glob("*.py"):
             if file.name != "__init__.py":
-                assert str(file.relative_to(ROOT)) in listed, f"{file.name} is not in README's architecture section"
+                assert str(file.relative_to(ROOT)) in listed, f"{file.name} is not in docs/architecture.md"
+
+
+def test_the_readmes_line_counts_are_true() -> None:
+    counts = re.findall(r"\]\((src/\S+\.py)\) \| (\d+) \|", (ROOT / "README.md").read_text(encoding="utf-8"))
+    assert len(counts) == 6
+    for name, n in counts:
+        assert len((ROOT / name).read_text(encoding="utf-8").splitlines()) == int(n), name
 
 
 @pytest.mark.parametrize("folder", ["parts", "models"])

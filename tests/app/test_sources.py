@@ -2,6 +2,8 @@
 
 import ast
 import json
+import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -42,6 +44,38 @@ def test_text_has_an_encoding(source: Path) -> None:
         if "encoding" not in {keyword.arg for keyword in node.keywords}
     ]
     assert lacking == []
+
+
+def test_a_class_name_occurs_once() -> None:
+    trees = [ast.parse(source.read_text(encoding="utf-8")) for source in SOURCES.rglob("*.py")]
+    names = Counter(node.name for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+    assert [name for name, n in names.items() if n > 1] == []
+
+
+def test_the_explanation_does_not_know_engines() -> None:
+    """parts/ and models/ read as the notes do: no engine, no ctypes, and of the kernels one call for each part."""
+    for source in [*(SOURCES / "parts").glob("*.py"), *(SOURCES / "models").glob("*.py")]:
+        tree = ast.parse(source.read_text(encoding="utf-8"))
+        imported = {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+        imported |= {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+        assert not {name for name in imported if name == "ctypes" or name.startswith("cutaway.engines")}, source.name
+
+
+def test_imports_go_downward() -> None:
+    """As docs/architecture.md draws it: a room imports from rooms to its left, and from its own."""
+    page = (SOURCES.parents[1] / "docs/architecture.md").read_text(encoding="utf-8")
+    line = re.search(r"Imports go downward: (.*?)\. ", page, re.DOTALL)
+    assert line
+    level = {room.strip(): i for i, part in enumerate(line[1].split("←")) for room in part.split(",")}
+    wrong = []
+    for source in SOURCES.rglob("*.py"):
+        room = source.relative_to(SOURCES).parts[0].removesuffix(".py")
+        for node in ast.parse(source.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("cutaway."):
+                other = (node.module or "").split(".")[1]
+                if other != room and level.get(other, -1) > level.get(room, len(level)):
+                    wrong.append(f"{source.relative_to(SOURCES)} imports {node.module}")
+    assert wrong == []
 
 
 def test_every_package_of_the_page_has_a_digest() -> None:
