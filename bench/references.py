@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 import cutaway
-from cutaway.checkpoints.weights import outgoing, write_weights
+from cutaway.checkpoints.weights import tensor_to_write, write_weights
 from cutaway.parts.cache import Cache
 
 SENTENCES = [
@@ -94,7 +94,7 @@ def compare_gpt(folder: Path) -> dict[str, float]:
     }  # fmt: skip
     with tempfile.TemporaryDirectory() as place:
         (Path(place) / "config.json").write_text(json.dumps(config))
-        write_weights(Path(place) / "model.safetensors", {name: outgoing(t) for name, t in tensors.items()})
+        write_weights(Path(place) / "model.safetensors", {name: tensor_to_write(t) for name, t in tensors.items()})
         network = cutaway.load(place).network
         trace = cutaway.trace(network, _tensor(partials["idx"]).long())
     found = {}

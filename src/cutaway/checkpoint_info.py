@@ -8,7 +8,7 @@ from typing import Any, Literal
 import torch
 
 from cutaway.checkpoints import huggingface, llama2c, native
-from cutaway.checkpoints.fill import outline_safely
+from cutaway.checkpoints.fill import on_meta_safely
 from cutaway.checkpoints.usage import Files, idle_settings, unknown_settings, unused_settings
 from cutaway.checkpoints.weights import open_weights
 from cutaway.errors import CheckpointError, ConfigError
@@ -175,7 +175,7 @@ def _llama2c(file: Path) -> CheckpointInfo:
 
 
 def _shapes(config: Config, n_tensors: int) -> dict[str, tuple[int, ...]]:
-    network = outline_safely(config, n_tensors)
+    network = on_meta_safely(config, n_tensors)
     tensors = dict(network.named_parameters()) | dict(network.named_buffers())
     return {name: tuple(tensor.shape) for name, tensor in tensors.items()}
 

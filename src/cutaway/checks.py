@@ -28,7 +28,7 @@ AboveOne = Annotated[float, NumberRule("above 1", lambda number: number > 1)]
 Probability = Annotated[float, NumberRule("at least 0 and below 1", lambda number: 0 <= number < 1)]
 
 
-def named(value: object) -> str:
+def describe(value: object) -> str:
     """`'16' (str)`; on one line, and cut if it is long."""
     text = " ".join(repr(value).split())
     return f"{text if len(text) <= 60 else text[:57] + '…'} ({type(value).__name__})"
@@ -63,7 +63,7 @@ def check(where: str, value: object, hint: Any) -> None:
     types_ = [get_args(option)[0] if get_origin(option) is Annotated else option for option in options]
     names = [repr(choice) for choice in choices]
     names += [each.__name__ for each in types_ if get_origin(each) is not Literal and each is not type(None)]
-    raise ConfigError(f"{where} is {named(value)}; expected {' or '.join(names)}")
+    raise ConfigError(f"{where} is {describe(value)}; expected {' or '.join(names)}")
 
 
 def check_arguments(part: str, hint: Any, **arguments: object) -> None:

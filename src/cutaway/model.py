@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     import torch
 
     from cutaway.engines.engine import Engine
-    from cutaway.seeing.interventions.compare import Changed
+    from cutaway.seeing.interventions.compare import Comparison
     from cutaway.seeing.interventions.edits import Editable
     from cutaway.tasks.answer import answer as _answer
     from cutaway.tasks.chat import chat as _chat
@@ -213,9 +213,9 @@ class Model:
         trace tells how (`trace.search`). A decoder is read over its text; with `generation` it writes on first. `pair`
         is a second text, for encoders that read two. `keep` names what to hold, by shell patterns.
         """
-        from cutaway.seeing.trace.inputs import look
+        from cutaway.seeing.trace.inputs import trace_model
 
-        return look(self, given, target, pair=pair, keep=keep, generation=generation)
+        return trace_model(self, given, target, pair=pair, keep=keep, generation=generation)
 
     def run(
         self,
@@ -226,7 +226,7 @@ class Model:
         pair: str | None = None,
         keep: str | Sequence[str] = "*",
         generation: Generation | None = None,
-    ) -> "Changed":
+    ) -> "Comparison":
         """What happens if something inside is changed: the run as it is and the run with edits, side by side.
 
         An edit is a switch ("scaling", "mask", "positions", "residual", "block"), a mapping of values to what takes

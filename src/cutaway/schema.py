@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from cutaway.checks import named
+from cutaway.checks import describe
 from cutaway.errors import ConfigError, unknown
 
 T = TypeVar("T")
@@ -80,7 +80,7 @@ def _value(hint: Any, value: Any, where: str) -> Any:
         try:
             return float(value)
         except OverflowError:
-            raise ConfigError(f"{where} is {named(value)}; expected a number that a float holds") from None
+            raise ConfigError(f"{where} is {describe(value)}; expected a number that a float holds") from None
     if not any(type(value) is option for option in options):
         wanted = " or ".join(option.__name__ for option in options if option is not type(None))
         raise ConfigError(f"{where} is {_named(value)}; expected {wanted}")

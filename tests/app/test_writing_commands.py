@@ -15,7 +15,7 @@ from typing import IO, Any
 import pytest
 
 from cutaway.cli.main import main
-from cutaway.cli.terminal import harmless
+from cutaway.cli.terminal import strip_control
 from cutaway.model import Model
 from cutaway.models.usage import Usage
 from tests.tasks import small
@@ -264,9 +264,9 @@ def test_what_is_forgotten_is_told_on_stderr(run: Run) -> None:
 
 def test_a_model_does_not_steer_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     steering = "a\x1b[2Jb\tc\nd\x9b1mé"
-    assert harmless(steering) == steering
+    assert strip_control(steering) == steering
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    assert harmless(steering) == "a\ufffd[2Jb\tc\nd\ufffd1mé"
+    assert strip_control(steering) == "a\ufffd[2Jb\tc\nd\ufffd1mé"
 
 
 class Terminal:

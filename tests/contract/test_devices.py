@@ -23,7 +23,7 @@ from cutaway.parts.cache import Cache
 from cutaway.seeing.attribution import analysis
 from cutaway.seeing.render import plots
 from cutaway.seeing.trace.trace import Trace
-from cutaway.studio.requests import AskNext, AskRun
+from cutaway.studio.requests import NextRequest, RunRequest
 from cutaway.studio.studio import Studio
 from cutaway.training import run as training
 from cutaway.training.classification import Classification, LabelBatch
@@ -357,12 +357,12 @@ def studio() -> None:
     model.name = "m"
     with standing_in() as there:
         page = Studio([model.to(there)])
-        trace = page.run(AskRun(model="m", text="The cat sat."), lambda: None)
+        trace = page.run(RunRequest(model="m", text="The cat sat."), lambda: None)
         assert page.lens(trace["id"])
         assert page.rollout(trace["id"])
         assert "<html" in page.html(trace["id"], "").lower()
         assert page.explain(trace["id"], "encoder.embedding.output", "0,0,0")
-        assert page.next(AskNext(model="m", text="The cat sat.", prefix=[5]))["plain"]
+        assert page.next(NextRequest(model="m", text="The cat sat.", prefix=[5]))["plain"]
 
 
 def test_studio() -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from cutaway.data.clean import WORDS, Dropped, Rules, clean
 from cutaway.data.pairs import Pair
-from cutaway.data.rows import Bad
+from cutaway.data.rows import BadRow
 from cutaway.errors import ConfigError
 
 
@@ -63,9 +63,9 @@ def test_texts_stay_as_they_are_inside() -> None:
 def test_the_report() -> None:
     rows = [Pair("a", "b", f"train.en:{i}") for i in range(28_991)]
     bad = [
-        Bad("invalid UTF-8", "train.fr:17", "…"),
-        Bad("invalid UTF-8", "train.fr:18", "…"),
-        Bad("columns", "x:3", "…"),
+        BadRow("invalid UTF-8", "train.fr:17", "…"),
+        BadRow("invalid UTF-8", "train.fr:18", "…"),
+        BadRow("columns", "x:3", "…"),
     ]
     dropped = Dropped()
     assert str(dropped) == "kept 0 of 0 pairs"

@@ -11,7 +11,7 @@ import pytest
 
 from cutaway.data.hub import DataSet
 from cutaway.data.pairs import Pair, PairSpec, digest, read_pairs
-from cutaway.data.rows import Bad
+from cutaway.data.rows import BadRow
 from cutaway.errors import InputError
 from tests.data.written import PAIRS, jsonl, nested, write, write_parquet
 
@@ -23,7 +23,7 @@ def _alone(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
 
 
-def texts(found: Iterator[Pair | Bad]) -> list[tuple[str, str]]:
+def texts(found: Iterator[Pair | BadRow]) -> list[tuple[str, str]]:
     return [(pair.source, pair.target) for pair in found if isinstance(pair, Pair)]
 
 
@@ -91,7 +91,7 @@ def test_columns_that_are_not_there(tmp_path: Path) -> None:
 def test_cells_that_are_no_text_are_bad_rows(tmp_path: Path) -> None:
     write(tmp_path / "train.jsonl", jsonl(PAIRS) + b'{"id": 9, "en": "a", "fr": null}\n')
     found = list(read_pairs(hub(tmp_path)))
-    assert found[-1] == Bad("not text", f"hf:{tmp_path}:6", "a cell holds NoneType, expected a text")
+    assert found[-1] == BadRow("not text", f"hf:{tmp_path}:6", "a cell holds NoneType, expected a text")
     assert texts(iter(found)) == PAIRS
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cutaway.data.pairs import Pair, PairSpec, digest, read_pairs
-from cutaway.data.rows import Bad
+from cutaway.data.rows import BadRow
 from cutaway.errors import ConfigError, InputError
 from tests.data.written import PAIRS, Texts, csv_bytes, jsonl, lines, tsv, write, write_parquet
 
@@ -25,7 +25,7 @@ def table(path: Path, data: bytes, *columns: str) -> PairSpec:
     return PairSpec(pairs=(str(write(path, data)),), columns=columns)
 
 
-def texts(found: Iterator[Pair | Bad]) -> list[tuple[str, str]]:
+def texts(found: Iterator[Pair | BadRow]) -> list[tuple[str, str]]:
     return [(pair.source, pair.target) for pair in found if isinstance(pair, Pair)]
 
 
@@ -97,7 +97,7 @@ def test_bad_lines_keep_their_neighbours(tmp_path: Path) -> None:
     Path(spec.target[0]).write_bytes(b"un\nna\xefve\ntrois\n\0\n")
     found = list(read_pairs(spec))
     assert texts(iter(found)) == [(PAIRS[0][0], "un"), (PAIRS[2][0], "trois")]
-    assert [(bad.rule, bad.where) for bad in found if isinstance(bad, Bad)] == [
+    assert [(bad.rule, bad.where) for bad in found if isinstance(bad, BadRow)] == [
         ("invalid UTF-8", f"{spec.target[0]}:2"),
         ("NUL byte", f"{spec.target[0]}:4"),
     ]

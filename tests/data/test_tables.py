@@ -11,7 +11,7 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from cutaway.data.rows import Bad, TextRow
+from cutaway.data.rows import BadRow, TextRow
 from cutaway.data.tables import kind_of, rows
 from cutaway.errors import InputError
 from tests.data.written import COMPRESS, PAIRS, Texts, csv_bytes, jsonl, lines, nested, tsv, write, write_parquet
@@ -25,9 +25,9 @@ def texts(path: Path, *columns: str) -> list[tuple[str, ...]]:
     return [row.texts for row in rows(path, columns) if isinstance(row, TextRow)]
 
 
-def faults(found: Iterator[TextRow | Bad]) -> list[tuple[str, str]]:
+def faults(found: Iterator[TextRow | BadRow]) -> list[tuple[str, str]]:
     """Rule and place of the bad rows; the folder is left out."""
-    return [(row.rule, row.where.rpartition("/")[2]) for row in found if isinstance(row, Bad)]
+    return [(row.rule, row.where.rpartition("/")[2]) for row in found if isinstance(row, BadRow)]
 
 
 @pytest.mark.parametrize("ending", COMPRESS)
@@ -108,7 +108,7 @@ def test_tsv_bad_rows(tmp_path: Path) -> None:
         ("invalid UTF-8", "a.tsv:2"), ("NUL byte", "a.tsv:3"), ("columns", "a.tsv:4"), ("empty", "a.tsv:5"),
         ("columns", "a.tsv:6"),
     ]  # fmt: skip
-    why = [row.why for row in rows(path) if isinstance(row, Bad)]
+    why = [row.why for row in rows(path) if isinstance(row, BadRow)]
     assert why[0].startswith(f"line 2 of {path} is not UTF-8 (byte 3 of the line)")
     assert why[-1] == "3 columns between tabs, expected 2 as in the first line"
 

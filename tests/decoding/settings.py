@@ -12,13 +12,13 @@ import transformers as hf
 
 import cutaway
 from cutaway.decoding.plan import Plan
-from cutaway.decoding.processors import processed
-from cutaway.decoding.sample import warped
+from cutaway.decoding.processors import process_logits
+from cutaway.decoding.sample import warp_logits
 from cutaway.decoding.search import write
-from cutaway.decoding.state import Rows
+from cutaway.decoding.state import DecodingState
 from cutaway.model import Model
 from cutaway.models.generation import Generation, Prompt
-from cutaway.tasks.options import generation
+from cutaway.tasks.options import to_generation
 from tests.decoding.peers import Peer, V, make_peer
 
 Settings = Mapping[str, Any]
@@ -159,7 +159,7 @@ class Folder:
     def texts(self, settings: Settings) -> tuple[list[list[int]], list[list[int]]]:
         """What both write, ends and padding left out."""
         model = self.asking_for(settings)
-        search = generation({}, model.usage.generation, None)  # type: ignore[arg-type]  # no words, no tokenizer
+        search = to_generation({}, model.usage.generation, None)  # type: ignore[arg-type]  # no words, no tokenizer
         written = write(model.network, [Prompt(tuple(ids)) for ids in self.prompts], search, model.usage)
         ours = [[*text.ids, *([] if text.end is None else [text.end])] for [text] in written]
         with warnings.catch_warnings():
@@ -176,7 +176,7 @@ class Folder:
         torch.manual_seed(0)
         found = self.peer.generate(self.prompts)
         drawn = found.sequences[:, 1 if self.peer.reads else len(self.prompts[0]) :].tolist()
-        search = generation({}, model.usage.generation, None)  # type: ignore[arg-type]
+        search = to_generation({}, model.usage.generation, None)  # type: ignore[arg-type]
         assert search.sample
         ours = [
             [self._next(model, search, ids, tuple(row[:step])) for ids, row in zip(self.prompts, drawn, strict=True)]
@@ -188,8 +188,8 @@ class Folder:
     def _next(self, model: Model, search: Generation, ids: list[int], before: tuple[int, ...]) -> torch.Tensor:
         plan = Plan(model.network, Generation(**(vars(search) | {"prefix": before})), model.usage)
         with torch.inference_mode():
-            rows = Rows(plan, [plan.ask(0, Prompt(tuple(ids)))])
-            return warped(processed(rows, rows.logits_RV), search)[0].softmax(-1)
+            rows = DecodingState(plan, [plan.ask(0, Prompt(tuple(ids)))])
+            return warp_logits(process_logits(rows, rows.logits_RV), search)[0].softmax(-1)
 
 
 def searches(name: str) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ import torch
 
 import cutaway
 from cutaway.decoding import batches
-from cutaway.decoding.batches import answers
+from cutaway.decoding.batches import generate_in_order
 from cutaway.decoding.beam import Beams
 from cutaway.decoding.plan import SHORTEST, Plan
 from cutaway.decoding.search import write
@@ -82,7 +82,7 @@ def test_one_beam_is_greedy(name: str) -> None:
     for filters in ({}, {"no_repeat_ngram": 2, "min_new_tokens": 2}):
         generation = replace(Generation(max_new_tokens=7, beams=1), **filters)
         plan = Plan(network, generation, usage)
-        beams = list(answers(plan, prompts(network, 6), lambda asked: Beams(plan, asked)))  # noqa: B023
+        beams = list(generate_in_order(plan, prompts(network, 6), lambda asked: Beams(plan, asked)))  # noqa: B023
         same(beams, list(write(network, prompts(network, 6), generation, usage)))
 
 

@@ -12,8 +12,8 @@ import torch
 import cutaway
 from cutaway.decoding import batches
 from cutaway.decoding.search import stream, write
-from cutaway.decoding.state import Rows
-from cutaway.decoding.stops import find_stop, n_safe
+from cutaway.decoding.state import DecodingState
+from cutaway.decoding.stops import find_stop, n_streamable
 from cutaway.models.generation import Generation, Prompt
 from cutaway.models.usage import Usage
 from tests.decoding.fakes import Script, Scripted
@@ -106,9 +106,9 @@ def test_a_long_text_is_not_decoded_whole_at_every_step() -> None:
 
 
 def test_a_stream_waits_while_a_stop_string_may_begin() -> None:
-    assert n_safe([2, 10], ["User:"], decode) == 1  # "aUser": the token of "User" may be the beginning of "User:"
-    assert n_safe([2, 10, 2], ["User:"], decode) == 3
-    assert n_safe([2, 3], ["User:"], decode) == 2
+    assert n_streamable([2, 10], ["User:"], decode) == 1  # "aUser": the token of "User" may be the beginning of "User:"
+    assert n_streamable([2, 10, 2], ["User:"], decode) == 3
+    assert n_streamable([2, 3], ["User:"], decode) == 2
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -176,13 +176,13 @@ def test_a_batch_stays_full(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Places of finished texts are taken by waiting prompts, at an age of their own."""
     network, usage = writer(name)
     joined: list[tuple[int, int]] = []
-    real_join = Rows.join
+    real_join = DecodingState.join
 
-    def join(self: Rows, other: Rows) -> None:
+    def join(self: DecodingState, other: DecodingState) -> None:
         joined.append((self.length, other.length))
         real_join(self, other)
 
-    monkeypatch.setattr(Rows, "join", join)
+    monkeypatch.setattr(DecodingState, "join", join)
     monkeypatch.setattr(batches, "LOW", 0.8)
     asked = prompts(network, 24)
     for options in ({}, {"beams": 2}):

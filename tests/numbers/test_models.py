@@ -9,7 +9,7 @@ import torch
 
 import cutaway
 from cutaway.kernels import attention as attention_file
-from cutaway.models.build import empty, outline
+from cutaway.models.build import empty, on_meta
 from cutaway.models.config import (
     AnswerSpan,
     Classifier,
@@ -318,7 +318,7 @@ def test_awd_lstm_has_the_published_parameter_count():
 def test_size_equals_a_full_count(name):
     """`size` counts one block as often as there are blocks; here, all of them."""
     config = shrunk(name.removeprefix("shrunk ")) if name.startswith("shrunk ") else cutaway.preset(name)
-    assert cutaway.size(config).parameters == sum(weight.numel() for weight in outline(config).parameters())
+    assert cutaway.size(config).parameters == sum(weight.numel() for weight in on_meta(config).parameters())
 
 
 def test_parameters_by_part_of_bert_by_hand():

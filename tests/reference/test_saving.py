@@ -15,7 +15,7 @@ import cutaway
 from cutaway import checkpoints, files
 from cutaway.errors import CheckpointError
 from cutaway.model import Model
-from cutaway.models.build import outline
+from cutaway.models.build import on_meta
 from tests.families import shrunk
 from tests.tasks.small import tokenizer
 
@@ -208,7 +208,7 @@ def test_a_compiled_network_is_saved_as_itself(tmp_path: Path) -> None:
     assert torch.equal(next(again.parameters()), next(network.parameters()))
 
 
-@pytest.mark.parametrize("thing", [torch.nn.Linear(2, 3), {"weights": 1}, outline(shrunk("gpt2"))], ids=type)
+@pytest.mark.parametrize("thing", [torch.nn.Linear(2, 3), {"weights": 1}, on_meta(shrunk("gpt2"))], ids=type)
 def test_what_is_no_network_is_not_saved(thing: object, tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="can't be saved|nothing to save"):
         checkpoints.save(thing, tmp_path / "model")  # type: ignore[arg-type]

@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from cutaway.checkpoints.weights import INDEX, open_weights, outgoing, read_header, write_weights
+from cutaway.checkpoints.weights import INDEX, open_weights, read_header, tensor_to_write, write_weights
 from cutaway.errors import CheckpointError
 
 
@@ -32,7 +32,7 @@ def test_what_we_write_safetensors_reads_and_the_other_way(tmp_path: Path) -> No
         "flipped": torch.randn(4, 6).T,
         "é": torch.ones(1),
     }
-    write_weights(tmp_path / "ours.safetensors", {name: outgoing(tensor) for name, tensor in tensors.items()})
+    write_weights(tmp_path / "ours.safetensors", {name: tensor_to_write(tensor) for name, tensor in tensors.items()})
     again = load_file(tmp_path / "ours.safetensors")
     save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, tmp_path / "model.safetensors")
     ours = open_weights(tmp_path)

@@ -177,9 +177,9 @@ def test_a_long_comparison_shows_the_places_that_differ_most(model: Model, monke
 
 
 def test_a_vector_has_no_places() -> None:
-    from cutaway.seeing.interventions.compare import Changed, Said
+    from cutaway.seeing.interventions.compare import Comparison, ModelOutput
 
     nothing = Trace({})
-    changed = Changed((), nothing, nothing, Said(None, ()), Said(None, ()), ())
+    changed = Comparison((), nothing, nothing, ModelOutput(None, ()), ModelOutput(None, ()), ())
     assert "the output is a vector" in changed._repr_html_()
     assert repr(changed) == "Changed(no edits)"

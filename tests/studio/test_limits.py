@@ -21,7 +21,7 @@ from cutaway.model import Model
 from cutaway.seeing.trace import search_trace
 from cutaway.studio.limits import Limits
 from cutaway.studio.studio import Studio
-from cutaway.studio.work_queue import Desk, Refused, Stopped, Ticket
+from cutaway.studio.work_queue import Deadline, HTTPRefusal, Stopped, WorkQueue
 from tests.studio.conftest import SENTENCE
 from tests.studio.serving import Served, sentence, serving
 
@@ -237,13 +237,13 @@ def test_more_than_can_wait_are_told_to_come_again(models: dict[str, Model], mon
 def test_who_leaves_stops_the_work(models: dict[str, Model], monkeypatch: pytest.MonkeyPatch) -> None:
     slowly(monkeypatch, 0.1)
     checks: list[float] = []
-    plain = Ticket.check
+    plain = Deadline.check
 
-    def counted(ticket: Ticket) -> None:
+    def counted(ticket: Deadline) -> None:
         checks.append(time.monotonic())
         plain(ticket)
 
-    monkeypatch.setattr(Ticket, "check", counted)
+    monkeypatch.setattr(Deadline, "check", counted)
     with serving([models["en-fr"]], replace(SMALL, seconds=60.0)) as studio:
         body = json.dumps({"model": "en-fr", **SLOW}).encode()
         with socket.create_connection(("127.0.0.1", int(studio.address.rpartition(":")[2]))) as line:
@@ -274,16 +274,16 @@ def test_the_desk_forgets_nobody() -> None:
         return False
 
     async def all_of_it() -> None:
-        desk = Desk(SMALL)
+        desk = WorkQueue(SMALL)
         assert await desk.do(lambda _: 3, here) == 3
         with pytest.raises(ZeroDivisionError):
             await desk.do(lambda _: 1 // 0, here)
         assert desk.n_inside == 0
         desk.close()
-        desk = Desk(replace(SMALL, seconds=0.3))
-        with pytest.raises(Refused, match="longer than"):
+        desk = WorkQueue(replace(SMALL, seconds=0.3))
+        with pytest.raises(HTTPRefusal, match="longer than"):
             await desk.do(_until_stopped, here)
-        with pytest.raises(Refused, match="longer than"):
+        with pytest.raises(HTTPRefusal, match="longer than"):
             async for _ in desk.stream(lambda ticket: iter(lambda: _until_stopped(ticket), None)):
                 pass
         await asyncio.sleep(0.1)
@@ -293,7 +293,7 @@ def test_the_desk_forgets_nobody() -> None:
     asyncio.run(all_of_it())
 
 
-def _until_stopped(ticket: Ticket) -> None:
+def _until_stopped(ticket: Deadline) -> None:
     with contextlib.suppress(Stopped):
         while True:
             ticket.check()

@@ -13,7 +13,7 @@ import pytest
 from playwright.sync_api import Browser, Locator, Page, Route, expect, sync_playwright
 
 from cutaway.model import Model
-from cutaway.studio.trace_store import Kept
+from cutaway.studio.trace_store import StoredTrace
 from tests import commands
 from tests.studio import chromium
 from tests.studio.conftest import SENTENCE
@@ -69,7 +69,7 @@ class Visit:
         return self.page
 
     @property
-    def newest(self) -> Kept:
+    def newest(self) -> StoredTrace:
         """The trace that was made or asked for last: nobody else visits this studio."""
         return next(reversed(self.served.studio.traces._kept.values()))[0]
 

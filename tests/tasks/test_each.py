@@ -7,7 +7,7 @@ import pytest
 
 from cutaway.errors import InputError
 from cutaway.tasks import batching as module
-from cutaway.tasks.batching import AtOnce, batches, each, is_text, read_in_order, windows
+from cutaway.tasks.batching import Materialized, batches, is_text, map_inputs, read_in_order, windows
 
 
 def lengths(texts: Iterator[str]) -> Iterator[int]:
@@ -15,11 +15,11 @@ def lengths(texts: Iterator[str]) -> Iterator[int]:
 
 
 def test_one_gives_one_a_list_a_list_an_iterator_an_iterator() -> None:
-    assert each("abc", lengths, is_text) == 3
-    assert each(["a", "bc"], lengths, is_text) == [1, 2]
-    assert each(("a", "bc"), lengths, is_text) == [1, 2]
-    assert each([], lengths, is_text) == []
-    result = each(iter(["a", "bc"]), lengths, is_text)
+    assert map_inputs("abc", lengths, is_text) == 3
+    assert map_inputs(["a", "bc"], lengths, is_text) == [1, 2]
+    assert map_inputs(("a", "bc"), lengths, is_text) == [1, 2]
+    assert map_inputs([], lengths, is_text) == []
+    result = map_inputs(iter(["a", "bc"]), lengths, is_text)
     assert isinstance(result, Iterator)
     assert list(result) == [1, 2]
 
@@ -27,18 +27,18 @@ def test_one_gives_one_a_list_a_list_an_iterator_an_iterator() -> None:
 @pytest.mark.parametrize("wrong", [None, 3, {"a": 1}, b"bytes"])
 def test_what_is_no_text_is_told(wrong: object) -> None:
     with pytest.raises(InputError, match="expected a text, a list or an iterator of them, found"):
-        each(wrong, lengths, is_text)
+        map_inputs(wrong, lengths, is_text)
 
 
 def test_a_list_is_taken_in_full_windows_a_stream_in_growing_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "WINDOW", 6)
-    assert [len(window) for window in windows(AtOnce(["a"] * 20), len)] == [6, 6, 6, 2]
+    assert [len(window) for window in windows(Materialized(["a"] * 20), len)] == [6, 6, 6, 2]
     assert [len(window) for window in windows(iter(["a"] * 20), len)] == [1, 2, 4, 6, 6, 1]
 
 
 def test_a_window_of_long_texts_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "WINDOW_CHARACTERS", 10)
-    assert [len(window) for window in windows(AtOnce(["abcde"] * 5), len)] == [2, 2, 1]
+    assert [len(window) for window in windows(Materialized(["abcde"] * 5), len)] == [2, 2, 1]
 
 
 def test_a_slow_stream_is_answered_line_by_line(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,7 +67,7 @@ def test_answers_come_in_the_order_asked_with_all_their_rows() -> None:
 
     found = list(
         read_in_order(
-            AtOnce(texts), lambda window: [text.split() for text in window], len, read, length=len, batch_tokens=4
+            Materialized(texts), lambda window: [text.split() for text in window], len, read, length=len, batch_tokens=4
         )
     )  # fmt: skip
     assert [(each.input, each.rows, each.said) for each in found] == [

@@ -8,7 +8,7 @@ import pytest
 import sentencepiece
 
 from cutaway.text.files import load_tokenizer
-from cutaway.text.streaming import Pieces
+from cutaway.text.streaming import StreamingDecoder
 from cutaway.text.tokenizer import Tokenizer
 from tests.text.conftest import Family, pieces
 from tests.text.samples import CORPUS
@@ -72,7 +72,7 @@ def test_decoding_gives_the_blanks_back(both: tuple[Tokenizer, Any, Path]) -> No
         if "▁" not in text:
             ids = theirs.encode(text)
             assert mine.decode(ids) == theirs.decode(ids), text
-            pieces = Pieces(mine)
+            pieces = StreamingDecoder(mine)
             assert "".join([*map(pieces.add, ids), pieces.finish()]) == theirs.decode(ids), text
 
 

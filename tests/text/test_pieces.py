@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cutaway.text.files import load_tokenizer
-from cutaway.text.streaming import Pieces, Until, text_after
+from cutaway.text.streaming import StopStrings, StreamingDecoder, text_after
 from cutaway.text.tokenizer import Tokenizer
 from cutaway.text.train import train_tokenizer
 from tests.text.conftest import Family
@@ -28,7 +28,7 @@ def tokenizers(families: dict[str, Family]) -> dict[str, Tokenizer]:
 
 
 def joined(tokenizer: Tokenizer, ids: list[int], after: list[int]) -> str:
-    pieces = Pieces(tokenizer, after)
+    pieces = StreamingDecoder(tokenizer, after)
     return "".join([*map(pieces.add, ids), pieces.finish()])
 
 
@@ -65,7 +65,7 @@ def test_pieces_of_texts_join_to_the_whole_text(tokenizers: dict[str, Tokenizer]
 def test_a_character_comes_whole(tokenizers: dict[str, Tokenizer], name: str) -> None:
     tokenizer = tokenizers[name]
     text = "naïve 😀 日本 👩‍👩‍👧 end"
-    pieces = Pieces(tokenizer)
+    pieces = StreamingDecoder(tokenizer)
     given = [pieces.add(token) for token in tokenizer.encode(text, special=False).ids]
     assert all("\ufffd" not in piece for piece in given)
     assert "".join(given) + pieces.finish() == text
@@ -94,7 +94,7 @@ def test_the_work_for_a_token_does_not_grow(tokenizers: dict[str, Tokenizer]) ->
     ids = tokenizer.encode(" ".join(CORPUS), special=False).ids * 3
     assert len(ids) > 3000
     ids[99:99] = [tokenizer.vocabulary_size - 1] * 500  # <|endoftext|>, which says nothing
-    pieces, longest = Pieces(tokenizer), 0
+    pieces, longest = StreamingDecoder(tokenizer), 0
     started = time.perf_counter()
     for token in ids:
         pieces.add(token)
@@ -104,20 +104,20 @@ def test_the_work_for_a_token_does_not_grow(tokenizers: dict[str, Tokenizer]) ->
 
 
 def test_text_until_a_stop() -> None:
-    until = Until(["\n\n", "END"])
+    until = StopStrings(["\n\n", "END"])
     given = [until.add(piece) for piece in ["a\n", "b E", "N", "x\nE", "ND of", "more"]]
     assert given == ["a", "\nb ", "", "ENx\n", "", ""]
     assert until.ended
     assert until.finish() == ""
-    until = Until(["END"])
+    until = StopStrings(["END"])
     assert until.add("the EN") + until.finish() == "the EN"
-    assert Until([]).add("as it is") == "as it is"
+    assert StopStrings([]).add("as it is") == "as it is"
 
 
 @given(st.text("ab", max_size=30), st.lists(st.text("ab", min_size=1, max_size=4), max_size=3), st.data())
 @settings(max_examples=200, deadline=None, derandomize=True)
 def test_until_finds_the_first_stop_however_the_text_is_cut(text: str, stops: list[str], data: st.DataObject) -> None:
-    until, at, given_text = Until(stops), 0, ""
+    until, at, given_text = StopStrings(stops), 0, ""
     while at < len(text) and not until.ended:
         size = data.draw(st.integers(1, 5))
         given_text += until.add(text[at : at + size])

@@ -13,7 +13,7 @@ from cutaway.models.build import build
 from cutaway.models.config import RecurrentConfig
 from cutaway.models.network import Network
 from cutaway.training.loss import Loss
-from cutaway.training.micro_batches import Cores, Sums, one_by_one, randomness
+from cutaway.training.micro_batches import Cores, StepTotals, accumulate, randomness
 from cutaway.training.translation import Pairs, Translation
 
 V, PAD = 23, 0
@@ -45,7 +45,9 @@ def task(smoothing: float = 0.1, agreement: float = 0.0) -> Translation:
 UNEVEN = [torch.arange(0, 17), torch.arange(17, 20), torch.tensor([20]), torch.arange(21, 30)]
 
 
-def computed(model: Network, of: Translation, shares: list[Tensor], cores: int = 0) -> tuple[dict[str, Tensor], Sums]:
+def computed(
+    model: Network, of: Translation, shares: list[Tensor], cores: int = 0
+) -> tuple[dict[str, Tensor], StepTotals]:
     """Gradients and sums of step 5; `cores` 0: one by one."""
     weights = dict(model.named_parameters())
     n_tokens = sum(of.n_tokens(rows) for rows in shares)
@@ -61,7 +63,7 @@ def computed(model: Network, of: Translation, shares: list[Tensor], cores: int =
         sums = pool(list(weights.values()), range(len(shares)), compute, random, n_tokens)
         pool.close()
     else:
-        sums = one_by_one(range(len(shares)), compute, random, n_tokens)
+        sums = accumulate(range(len(shares)), compute, random, n_tokens)
     return {name: weight.grad for name, weight in weights.items() if weight.grad is not None}, sums
 
 

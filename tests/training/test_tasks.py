@@ -14,7 +14,7 @@ import cutaway
 from cutaway.cli import evaluate as cli
 from cutaway.cli import train as cli_train
 from cutaway.cli.options import Where
-from cutaway.data.clean import Dropped, clean, joined
+from cutaway.data.clean import Dropped, clean, join_neighbours
 from cutaway.data.encoding import EncodedTexts
 from cutaway.data.pairs import Pair, read_pairs
 from cutaway.errors import ConfigError, InputError
@@ -22,7 +22,7 @@ from cutaway.models.generation import Generation
 from cutaway.models.usage import Usage
 from cutaway.progress import Pace
 from cutaway.seeing.render.alignment import alignment
-from cutaway.tasks.batching import AtOnce
+from cutaway.tasks.batching import Materialized
 from cutaway.text import bpe_dropout
 from cutaway.text.bpe_dropout import Sampled
 from cutaway.text.files import load_tokenizer
@@ -115,7 +115,7 @@ def test_evaluation_is_shown_as_it_is_made() -> None:
 
     class Echo:
         def translate(self, texts: Iterator[str], **_: object) -> Iterator[str]:
-            assert isinstance(texts, AtOnce), "the first windows of a stream are small, and slow"
+            assert isinstance(texts, Materialized), "the first windows of a stream are small, and slow"
             for text in texts:
                 given.append(text)
                 yield text.upper()
@@ -355,12 +355,12 @@ def test_long_texts_are_kept_where_many_tokens_are_allowed(tmp_path: Path) -> No
 
 def test_neighbours_are_joined() -> None:
     pairs = [Pair(f"s{i}", f"t{i}", f"f:{i}") for i in range(8)]
-    found = [pair.source for pair in joined(pairs, 3)]
+    found = [pair.source for pair in join_neighbours(pairs, 3)]
     assert found[:6] == ["s0", "s1", "s0 s1", "s2", "s0 s1 s2", "s3"]
     for size in (1, 2, 3):
         of_size = [text for text in found if len(text.split()) == size]
         assert " ".join(of_size) == " ".join(f"s{i}" for i in range(8 // size * size)), "each in its turn, once"
-    assert [pair.target for pair in joined(pairs, 1)] == [f"t{i}" for i in range(8)]
+    assert [pair.target for pair in join_neighbours(pairs, 1)] == [f"t{i}" for i in range(8)]
 
 
 def test_scores_by_length() -> None:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from cutaway.errors import CheckpointError
-from cutaway.models.build import outline
+from cutaway.models.build import on_meta
 from cutaway.models.config import Config, TransformerConfig
 from cutaway.models.network import Network
 
@@ -14,7 +14,7 @@ _DEEPEST = 1000  # blocks: to outline one takes milliseconds
 _LARGEST = 2**55  # numbers of a tensor: torch counts the bytes of several in 64 bits
 
 
-def outline_safely(config: Config, n_tensors: int, where: object = "the config") -> Network:
+def on_meta_safely(config: Config, n_tensors: int, where: object = "the config") -> Network:
     """The network without numbers, unless a config asks for something absurd: `n_tensors` is what its file holds."""
     for half in (config.encoder, config.decoder):
         n_layers = 0 if half is None else _depth(config, half)
@@ -24,7 +24,7 @@ def outline_safely(config: Config, n_tensors: int, where: object = "the config")
             raise CheckpointError(f"{where}: {n_layers:,} blocks; cutaway reads models of up to {_DEEPEST:,}")
     too_large = CheckpointError(f"{where} describes tensors that are larger than any memory")
     try:
-        network = outline(config)
+        network = on_meta(config)
     except (RuntimeError, OverflowError, MemoryError, TypeError):  # numbers that torch can't even take
         raise too_large from None
     if any(weight.numel() > _LARGEST for weight in network.parameters()):  # of several, torch can't take the sum
@@ -36,7 +36,7 @@ def _depth(config: Config, half: object) -> int:
     return int(getattr(half, "n_blocks" if isinstance(config, TransformerConfig) else "n_layers"))
 
 
-def plain(network: object) -> Network:
+def unwrap(network: object) -> Network:
     """The network itself, out of what torch.compile or torch.nn.parallel put around it."""
     for around in ("_orig_mod", "module"):
         network = getattr(network, around, network)
@@ -55,7 +55,7 @@ def common_dtype(dtypes: Iterable[torch.dtype]) -> torch.dtype:
     return torch.float64 if torch.float64 in found else torch.float32
 
 
-def fill(network: Network, tensors: Mapping[str, Tensor]) -> Network:
+def assign_weights(network: Network, tensors: Mapping[str, Tensor]) -> Network:
     """Puts the tensors in, by name; a tensor that is mapped from a file stays so."""
     for name, tensor in tensors.items():
         path, _, last = name.rpartition(".")

@@ -16,13 +16,13 @@ from torch import Tensor
 
 from cutaway.checkpoints.families import BY_MODEL_TYPE, FAMILIES
 from cutaway.checkpoints.family import Architecture, Contents, Family, is_bare
-from cutaway.checkpoints.fill import common_dtype, fill, outline_safely, plain
+from cutaway.checkpoints.fill import assign_weights, common_dtype, on_meta_safely, unwrap
 from cutaway.checkpoints.keys import Keys
 from cutaway.checkpoints.rules import ExpandedRule, NameMap, Operation
 from cutaway.checkpoints.sentence import read_pooling, write_pooling
 from cutaway.checkpoints.usage import Files, read_side_files, read_usage
-from cutaway.checkpoints.weights import WEIGHTS, Outgoing, Weights, narrowed, open_weights, write_weights
-from cutaway.checkpoints.weights import outgoing as as_it_is
+from cutaway.checkpoints.weights import WEIGHTS, TensorToWrite, Weights, narrowed, open_weights, write_weights
+from cutaway.checkpoints.weights import tensor_to_write as as_it_is
 from cutaway.errors import CheckpointError, ConfigError, InputError, unknown
 from cutaway.files import read_json
 from cutaway.models.build import build
@@ -92,7 +92,7 @@ class Checkpoint:
         if self.report.fresh:
             begun = dict(build(self.config).named_parameters())
             found |= {ours: begun[ours].detach().to(dtype) for ours in self.report.fresh}
-        return fill(outline_safely(self.config, len(found)), found)
+        return assign_weights(on_meta_safely(self.config, len(found)), found)
 
 
 def open_folder(folder: Path, head: Head | Saved | None = "saved") -> Checkpoint:
@@ -114,7 +114,7 @@ def open_folder(folder: Path, head: Head | Saved | None = "saved") -> Checkpoint
     except (ConfigError, InputError) as error:
         raise CheckpointError(f"{path}: {error}") from None
     report = Report(unread_keys=keys.unread)
-    sources = _Fit(folder, family.names(config), contents, weights, asked=head != "saved").pairs(config, report)
+    sources = KeyMatch(folder, family.names(config), contents, weights, asked=head != "saved").pairs(config, report)
     known = {"model_type": family.model_types[0]} | dict(keys.data)
     return Checkpoint(folder, family, name, known, config, weights, sources, report)
 
@@ -190,11 +190,11 @@ def _fitting(keys: Keys, family: Family, contents: Contents) -> dict[str, int]:
 
 def _shapes(config: TransformerConfig, n_tensors: int, where: object = "the config") -> dict[str, Tensor]:
     """Every tensor of the network, on the meta device: a shape without numbers."""
-    return dict(outline_safely(config, n_tensors, where).named_parameters())
+    return dict(on_meta_safely(config, n_tensors, where).named_parameters())
 
 
 @dataclass(frozen=True)
-class _Fit:
+class KeyMatch:
     """The comparison of a file with what a config asks for; all that is wrong goes into one message."""
 
     folder: Path
@@ -302,21 +302,21 @@ def write(
 
     `dtypes`: of weights that came in another dtype than most, by our names; they go out in it if it holds them.
     """
-    network = plain(network)
+    network = unwrap(network)
     if not isinstance(network.config, TransformerConfig):
         raise CheckpointError("Hugging Face has no recurrent encoder-decoders; save this model as cutaway's own")
     family, architecture, keys = describe(network.config, origin)
     names = family.names(network.config)
     prefix = family.prefix(architecture)
     tensors = dict(network.named_parameters())
-    outgoing: dict[str, Outgoing] = {}
+    outgoing: dict[str, TensorToWrite] = {}
     with torch.no_grad():
         for pair in names.pairs(tensors):
             ours = tuple(tensors[name] for name in pair.ours)
             shape = pair.operation.save(tuple(tensor.to("meta") for tensor in ours)).shape
             name = pair.theirs if pair.in_head else prefix + pair.theirs
             dtype = narrowed(ours, None if dtypes is None else dtypes.get(pair.ours[0]))
-            outgoing[name] = Outgoing(dtype, tuple(shape), partial(_saved, pair.operation, ours, dtype))
+            outgoing[name] = TensorToWrite(dtype, tuple(shape), partial(_saved, pair.operation, ours, dtype))
         for theirs, tensor in {} if origin is None else origin.spare.items():
             if not names.is_spare(theirs):
                 raise CheckpointError(

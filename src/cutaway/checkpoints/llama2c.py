@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from cutaway.checkpoints.fill import fill, outline_safely
+from cutaway.checkpoints.fill import assign_weights, on_meta_safely
 from cutaway.checkpoints.rules import SAME, Operation, halves
 from cutaway.errors import CheckpointError, ConfigError
 from cutaway.files import open_file
@@ -156,7 +156,7 @@ def read(file: Path, dtype: torch.dtype | None = None) -> Network:
             continue
         for i, one in enumerate(tensor) if "{i}" in piece.ours else [(0, tensor)]:
             found[piece.ours.replace("{i}", str(i))] = piece.operation.load(one)[0].to(dtype or torch.float32)
-    return fill(outline_safely(config, len(found)), found)
+    return assign_weights(on_meta_safely(config, len(found)), found)
 
 
 def _vocabulary(file: Path, size: int) -> list[tuple[str, float]] | None:

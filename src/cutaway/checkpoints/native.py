@@ -13,9 +13,17 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from cutaway import schema
-from cutaway.checkpoints.fill import common_dtype, fill, outline_safely, plain
+from cutaway.checkpoints.fill import assign_weights, common_dtype, on_meta_safely, unwrap
 from cutaway.checkpoints.usage import GENERATION, IMAGES, SENTENCES, Files
-from cutaway.checkpoints.weights import WEIGHTS, HeaderEntry, Outgoing, narrowed, open_weights, outgoing, write_weights
+from cutaway.checkpoints.weights import (
+    WEIGHTS,
+    HeaderEntry,
+    TensorToWrite,
+    narrowed,
+    open_weights,
+    tensor_to_write,
+    write_weights,
+)
 from cutaway.errors import CheckpointError, ConfigError, InputError
 from cutaway.files import read_json, written_aside
 from cutaway.models.config import Config, config_from_json
@@ -53,14 +61,17 @@ def write(
     `dtypes`: of weights that came in another dtype than most, and go out in it if it holds them. `spare`: tensors
     beside the network's, for the day it goes back to where it came from.
     """
-    network = plain(network)
+    network = unwrap(network)
     tensors = dict(network.named_parameters()) | dict(network.named_buffers())
     write_config(network, folder, usage, foreign)
     made = {name: narrowed([tensor], (dtypes or {}).get(name)) for name, tensor in tensors.items()}
     write_weights(
         folder / WEIGHTS,
-        {name: Outgoing(made[name], tuple(each.shape), partial(each.to, made[name])) for name, each in tensors.items()}
-        | {SPARE + name: outgoing(tensor) for name, tensor in (spare or {}).items()},
+        {
+            name: TensorToWrite(made[name], tuple(each.shape), partial(each.to, made[name]))
+            for name, each in tensors.items()
+        }
+        | {SPARE + name: tensor_to_write(tensor) for name, tensor in (spare or {}).items()},
     )
 
 
@@ -87,7 +98,7 @@ def load(folder: str | Path, dtype: torch.dtype | None = None) -> Network:
     folder = Path(folder)
     config = describe(folder).config
     weights = open_weights(folder)
-    network = outline_safely(config, len(weights), folder / CONFIG)
+    network = on_meta_safely(config, len(weights), folder / CONFIG)
     wanted = dict(network.named_parameters()) | dict(network.named_buffers())
     entries = of_network(weights)
     found = {name: entry.shape for name, entry in entries.items()}
@@ -96,7 +107,7 @@ def load(folder: str | Path, dtype: torch.dtype | None = None) -> Network:
     if whole:
         raise CheckpointError(f"{folder / WEIGHTS}: {whole[0]} holds {weights[whole[0]].dtype}, not weights")
     dtype = dtype or common_dtype(entry.dtype for entry in entries.values())
-    return fill(network, {name: weights.tensor(name).to(dtype) for name in wanted})
+    return assign_weights(network, {name: weights.tensor(name).to(dtype) for name in wanted})
 
 
 def of_network(entries: Mapping[str, HeaderEntry]) -> dict[str, HeaderEntry]:

@@ -25,7 +25,7 @@ from torch import Tensor
 import cutaway
 from cutaway.checkpoints.hub import CONFIG, PICKLE_INDEX, is_small
 from cutaway.checkpoints.huggingface import open_folder
-from cutaway.checkpoints.weights import DTYPES, PICKLES, WEIGHTS, outgoing, write_weights
+from cutaway.checkpoints.weights import DTYPES, PICKLES, WEIGHTS, tensor_to_write, write_weights
 from cutaway.errors import CheckpointError, CutawayError
 from cutaway.files import read_json, written_aside
 
@@ -184,7 +184,7 @@ def _convert(files: Sequence[Path], places: Places | None, out: Path) -> None:
     n_bytes, limit = sum(_n_bytes(found[name]) for name in once.values()), sum(file.stat().st_size for file in files)
     if n_bytes > limit:
         raise CheckpointError(f"{files[0]} claims tensors of {n_bytes:,} bytes, more than the {limit:,} it can hold")
-    write_weights(out, {name: outgoing(found[name]) for name in once.values()})
+    write_weights(out, {name: tensor_to_write(found[name]) for name in once.values()})
 
 
 _TOO_LARGE = "asks for more memory than weights of its size need; it is damaged, or made to do harm"

@@ -192,7 +192,7 @@ def _entries(file: Path, header: Any, first: int, n_data: int) -> dict[str, Head
 
 
 @dataclass(frozen=True)
-class Outgoing:
+class TensorToWrite:
     """A tensor to be written: known by shape at once, made when its turn comes."""
 
     dtype: torch.dtype
@@ -200,8 +200,8 @@ class Outgoing:
     make: Callable[[], Tensor]
 
 
-def outgoing(tensor: Tensor) -> Outgoing:
-    return Outgoing(tensor.dtype, tuple(tensor.shape), lambda: tensor)
+def tensor_to_write(tensor: Tensor) -> TensorToWrite:
+    return TensorToWrite(tensor.dtype, tuple(tensor.shape), lambda: tensor)
 
 
 def narrowed(tensors: Iterable[Tensor], dtype: torch.dtype | None) -> torch.dtype:
@@ -218,7 +218,7 @@ def _same(one: Tensor, other: Tensor) -> bool:
     return torch.equal(one, other) or bool(((one == other) | (one.isnan() & other.isnan())).all())
 
 
-def write_weights(file: Path, tensors: Mapping[str, Outgoing], metadata: Mapping[str, str] | None = None) -> None:
+def write_weights(file: Path, tensors: Mapping[str, TensorToWrite], metadata: Mapping[str, str] | None = None) -> None:
     """A safetensors file, written tensor by tensor; the largest alignment first, as the format advises."""
     order = sorted(tensors, key=lambda name: (-tensors[name].dtype.itemsize, name))
     header: dict[str, Any] = {"__metadata__": {"format": "pt", **(metadata or {})}}

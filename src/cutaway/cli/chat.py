@@ -4,7 +4,7 @@ import json
 import sys
 from collections.abc import Iterator
 
-from cutaway.cli.io import lines_of, ready
+from cutaway.cli.io import lines_of, load_model
 from cutaway.cli.terminal import show
 from cutaway.cli.writing import WritingOptions, print_pieces
 from cutaway.errors import CutawayError, InputError
@@ -14,7 +14,7 @@ COMMANDS = "/reset begins anew, /system TEXT changes the system prompt, /quit (o
 
 
 def run(name: str, system: str | None, asked: WritingOptions, as_json: bool) -> None:
-    chat = ready(name, asked.where).chat(system=system, tell=_tell, **asked.options)
+    chat = load_model(name, asked.where).chat(system=system, tell=_tell, **asked.options)
     talks = sys.stdin is not None and sys.stdin.isatty()
     if talks:
         _tell(f"{COMMANDS}; Ctrl-C stops an answer")

@@ -7,13 +7,13 @@ from typing import Any
 
 from rich.table import Table
 
-from cutaway.cli.io import ready, show_progress
+from cutaway.cli.io import load_model, show_progress
 from cutaway.cli.models import short
 from cutaway.cli.options import Where
 from cutaway.cli.pager import Screen
 from cutaway.cli.plot import plot
 from cutaway.cli.terminal import show
-from cutaway.data.clean import joined
+from cutaway.data.clean import join_neighbours
 from cutaway.data.pairs import Pair, PairSpec, read_pairs
 from cutaway.errors import CheckpointError, InputError
 from cutaway.loading import locate
@@ -37,7 +37,7 @@ def run(
 ) -> None:
     if out is not None:
         _check_place(out)
-    found = _evaluated(ready(name, where), sources, references, beams, tokenized, engine, precision)
+    found = _evaluated(load_model(name, where), sources, references, beams, tokenized, engine, precision)
     if out is not None:
         _write(out, "".join(text.replace("\n", " ") + "\n" for text in found.written))
     if as_json:
@@ -71,7 +71,7 @@ def compare(
         locate(name)
     models: dict[str, Model] = {}
     for name in names:
-        models[name] = ready(name, where)
+        models[name] = load_model(name, where)
         found[name] = _evaluated(models[name], sources, references, beams, None, engine, precision)
     if as_json:
         show(json.dumps({name: _facts(each) | _trained(name) for name, each in found.items()}))
@@ -126,7 +126,7 @@ def texts_of(
             if not isinstance(pair, Pair):
                 raise InputError(f"{pair.where}: {pair.why}")
             read.append(pair)
-        columns_of.append(list(joined(read, most)))
+        columns_of.append(list(join_neighbours(read, most)))
     return [pair.source for pair in columns_of[0]], [[pair.target for pair in read] for read in columns_of]
 
 

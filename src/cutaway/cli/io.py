@@ -21,7 +21,7 @@ SECONDS_BETWEEN_LINES = 30
 """Of progress, where it goes to a log."""
 
 
-def ready(name: str, where: Where) -> Model:
+def load_model(name: str, where: Where) -> Model:
     """The model, loaded; on a terminal, stderr will say what runs it."""
     if sys.stderr is not None and sys.stderr.isatty():
         LOG.setLevel(logging.INFO)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from cutaway.checks import whole
-from cutaway.cli.io import ready
+from cutaway.cli.io import load_model
 from cutaway.cli.options import Where
 from cutaway.cli.terminal import show
 from cutaway.errors import InputError, unknown
@@ -46,7 +46,7 @@ def run(
             raise InputError(f"{path} is to be written; give it a name that ends in {suffix}")
     if not text.strip():
         raise InputError('the text is empty, so there is nothing to see; give one: cutaway see "The cat sat."')
-    model = ready(name, where)
+    model = load_model(name, where)
     trace = model.trace(Path(text) if _is_image(model) else text, target)
     if html is not None:
         from cutaway.seeing.render.html import write_page
@@ -82,10 +82,10 @@ def run(
 
 def _is_image(model: object) -> bool:
     from cutaway.model import Model
-    from cutaway.tasks.requirements import sees
+    from cutaway.tasks.requirements import reads_images
 
     assert isinstance(model, Model)
-    return sees(model)
+    return reads_images(model)
 
 
 @dataclass(frozen=True)

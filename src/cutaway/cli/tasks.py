@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from torch import Tensor
 
-from cutaway.cli.io import count_of, inputs_of, print_each, ready, show_progress
+from cutaway.cli.io import count_of, inputs_of, load_model, print_each, show_progress
 from cutaway.cli.options import Where
 from cutaway.cli.terminal import show
 from cutaway.errors import InputError
@@ -36,7 +36,7 @@ def fill(
     as_json: bool,
 ) -> None:
     one, whole, top = _detailed(texts, top)
-    results = ready(model, where).fill(inputs_of(texts), top=top, engine=engine, precision=precision)
+    results = load_model(model, where).fill(inputs_of(texts), top=top, engine=engine, precision=precision)
 
     def short(filled: Filled) -> str:
         return filled.text
@@ -61,7 +61,7 @@ def classify(
     one, _, top = _detailed(texts, top)
     lines = inputs_of(texts)
     inputs = map(_pair, lines) if pairs else lines
-    results = ready(model, where).classify(inputs, top=top, engine=engine, precision=precision)
+    results = load_model(model, where).classify(inputs, top=top, engine=engine, precision=precision)
     _show(results, _labels_json if as_json else _labels(one), texts)
 
 
@@ -77,7 +77,7 @@ def embed(
 ) -> None:
     if out is not None and ((out.exists() and not out.is_file()) or not out.absolute().parent.is_dir()):
         raise InputError(f"{out} can't be written: it is a folder or device, or lies in none; give the name of a file")
-    results = ready(model, where).embed(inputs_of(texts), pooling=pooling, engine=engine, precision=precision)
+    results = load_model(model, where).embed(inputs_of(texts), pooling=pooling, engine=engine, precision=precision)
     if out is None:
         _show(results, _vector_json if as_json else _numbers, texts)
         return
@@ -106,7 +106,7 @@ def search(
     def watch(vectors: Iterator[Tensor], total: int) -> Iterator[Tensor]:
         return show_progress(vectors, total, scrolling=False)
 
-    results = ready(model, where).search(
+    results = load_model(model, where).search(
         inputs_of(queries), file, top=top, index=index, cache=cache, watch=watch, pooling=pooling, engine=engine,
         precision=precision,
     )  # fmt: skip
@@ -130,7 +130,7 @@ def answer(
 ) -> None:
     one, whole, top = _detailed(questions, top)
     text = _context(context)
-    results = ready(model, where).answer(
+    results = load_model(model, where).answer(
         inputs_of(questions), text, top=top, no_answer_above=no_answer_above, engine=engine, precision=precision
     )
 
@@ -160,7 +160,7 @@ def recognize(
     as_json: bool,
 ) -> None:
     one, _, top = _detailed(images, top)
-    results = ready(model, where).recognize(inputs_of(images), top=top, engine=engine, precision=precision)
+    results = load_model(model, where).recognize(inputs_of(images), top=top, engine=engine, precision=precision)
     _show(results, _labels_json if as_json else _labels(one), images)
 
 

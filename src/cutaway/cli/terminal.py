@@ -11,10 +11,10 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
 def show(*parts: Any, end: str = "\n", file: TextIO | None = None, flush: bool = False) -> None:
     """Prints, as `print` does. Only a file or another program gets results as they are, with whatever is in them."""
     text = " ".join(map(str, parts))
-    print(harmless(text) if file is None else visible(text), end=end, file=file, flush=flush)
+    print(strip_control(text) if file is None else visible(text), end=end, file=file, flush=flush)
 
 
-def harmless(text: str) -> str:
+def strip_control(text: str) -> str:
     """For stdout."""
     return text if sys.stdout is None or not sys.stdout.isatty() else visible(text)
 

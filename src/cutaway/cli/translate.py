@@ -1,6 +1,6 @@
 """`cutaway translate`: texts, or the lines of stdin, in another language."""
 
-from cutaway.cli.io import inputs_of, ready
+from cutaway.cli.io import inputs_of, load_model
 from cutaway.cli.terminal import show
 from cutaway.cli.writing import WritingOptions, write_lines
 from cutaway.errors import InputError
@@ -15,7 +15,7 @@ def run(
     attention: bool,
     as_json: bool,
 ) -> None:
-    model = ready(name, asked.where)
+    model = load_model(name, asked.where)
     if attention:
         if as_json or asked.n_best > 1:
             raise InputError("--attention draws one translation; leave out --json and --n-best")

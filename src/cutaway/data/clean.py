@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cutaway.checks import NumberRule, Size, check_fields
 from cutaway.data.pairs import Pair
-from cutaway.data.rows import Bad
+from cutaway.data.rows import BadRow
 
 RATIO_FROM = 30
 """Characters of the longer side from which lengths are compared: "Ja" for "Yes, I do indeed" is no mistake."""
@@ -67,7 +67,7 @@ class Dropped:
         return f"kept {self.n_kept:,} of {self.n_read:,} pairs{dropped}"
 
 
-def clean(pairs: Iterable[Pair | Bad], rules: Rules, dropped: Dropped) -> Iterator[Pair]:
+def clean(pairs: Iterable[Pair | BadRow], rules: Rules, dropped: Dropped) -> Iterator[Pair]:
     """The pairs that keep the rules, without white space at their ends and else as they are; `dropped` counts the rest.
 
     With `duplicates`, 12 bytes of each pair are remembered.
@@ -75,7 +75,7 @@ def clean(pairs: Iterable[Pair | Bad], rules: Rules, dropped: Dropped) -> Iterat
     seen: set[bytes] = set()
     for pair in pairs:
         dropped.n_read += 1
-        if isinstance(pair, Bad):
+        if isinstance(pair, BadRow):
             dropped.add(pair.rule, pair.where)
             continue
         pair = Pair(pair.source.strip(), pair.target.strip(), pair.where)
@@ -105,7 +105,7 @@ def _broken(pair: Pair, rules: Rules, seen: set[bytes]) -> str | None:
     return None
 
 
-def joined(pairs: Iterable[Pair], most: int) -> Iterator[Pair]:
+def join_neighbours(pairs: Iterable[Pair], most: int) -> Iterator[Pair]:
     """Every pair alone, and once with each number of neighbours up to `most` together: of each length as much text."""
     groups: list[list[Pair]] = [[] for _ in range(most)]
     for pair in pairs:

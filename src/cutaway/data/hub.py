@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from cutaway.data.files import file_digest
-from cutaway.data.rows import Bad, TextRow, judged, names_of, record_row, two_columns
+from cutaway.data.rows import BadRow, TextRow, names_of, record_row, two_columns, validated
 from cutaway.errors import InputError, unknown
 
 PREFIX = "hf:"
@@ -40,9 +40,9 @@ class DataSet:
         return cls(name, config or None, split or "train")
 
 
-def hub_rows(text: str, columns: tuple[str, ...] | None) -> Iterator[TextRow | Bad]:
+def hub_rows(text: str, columns: tuple[str, ...] | None) -> Iterator[TextRow | BadRow]:
     """The rows of a data set; errors of the library, the network and the names are InputErrors of one sentence."""
-    return judged(_rows(DataSet.parse(text), text, columns), text)
+    return validated(_rows(DataSet.parse(text), text, columns), text)
 
 
 def hub_digest(text: str) -> bytes:
@@ -65,7 +65,7 @@ def hub_digest(text: str) -> bytes:
     return digest.digest()
 
 
-def _rows(which: DataSet, text: str, columns: tuple[str, ...] | None) -> Iterator[TextRow | Bad]:
+def _rows(which: DataSet, text: str, columns: tuple[str, ...] | None) -> Iterator[TextRow | BadRow]:
     library = _library(text)
     if not Path(which.name).is_dir():
         _check_reachable(library, text)

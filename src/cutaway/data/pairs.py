@@ -10,7 +10,7 @@ from pathlib import Path
 from cutaway.checks import check_fields
 from cutaway.data.files import file_digest, inner_name, n_lines, size_of
 from cutaway.data.hub import PREFIX, hub_digest, hub_rows
-from cutaway.data.rows import JUDGED, Bad, TextRow
+from cutaway.data.rows import JUDGED, BadRow, TextRow
 from cutaway.data.tables import kind_of, rows
 from cutaway.errors import InputError
 
@@ -64,7 +64,7 @@ def _files(paths: tuple[str, ...]) -> str:
     return "1 file" if len(paths) == 1 else f"{len(paths) or 'no'} files"
 
 
-def read_pairs(spec: PairSpec, rank: int = 0, ranks: int = 1) -> Iterator[Pair | Bad]:
+def read_pairs(spec: PairSpec, rank: int = 0, ranks: int = 1) -> Iterator[Pair | BadRow]:
     """Every pair, or why it can't be read, in the order of the files; pair i goes to rank i % ranks.
 
     What is wrong with whole files is an InputError of this call, before the first pair: files that are missing, empty
@@ -163,26 +163,26 @@ def _in_folder(folder: str) -> list[str]:
     return [str(path) for path in names]
 
 
-def _aligned_pairs(source: str, target: str) -> Iterator[Pair | Bad]:
+def _aligned_pairs(source: str, target: str) -> Iterator[Pair | BadRow]:
     for a, b in zip(rows(source), rows(target), strict=True):
-        if isinstance(a, Bad):
+        if isinstance(a, BadRow):
             yield a
-        elif isinstance(b, Bad):
+        elif isinstance(b, BadRow):
             yield b
         else:
             yield Pair(a.texts[0], b.texts[0], a.where)
 
 
-def _table_rows(path: str, columns: tuple[str, ...]) -> Iterator[TextRow | Bad]:
+def _table_rows(path: str, columns: tuple[str, ...]) -> Iterator[TextRow | BadRow]:
     return hub_rows(path, columns or None) if path.startswith(PREFIX) else rows(path, columns)
 
 
-def _table_pairs(path: str, columns: tuple[str, ...]) -> Iterator[Pair | Bad]:
+def _table_pairs(path: str, columns: tuple[str, ...]) -> Iterator[Pair | BadRow]:
     for row in _table_rows(path, columns):
-        yield row if isinstance(row, Bad) else Pair(row.texts[0], row.texts[1], row.where)
+        yield row if isinstance(row, BadRow) else Pair(row.texts[0], row.texts[1], row.where)
 
 
-def _check_unlike(found: list[Pair | Bad]) -> None:
+def _check_unlike(found: list[Pair | BadRow]) -> None:
     """A file given twice, or a column, would train a model that copies."""
     pairs = [pair for pair in found if isinstance(pair, Pair) and pair.source.strip()]
     n_same = sum(pair.source.strip() == pair.target.strip() for pair in pairs)

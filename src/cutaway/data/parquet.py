@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import Any
 
 from cutaway.data.files import inner_name, size_of
-from cutaway.data.rows import Bad, TextRow, names_of, record_row, two_columns
+from cutaway.data.rows import BadRow, TextRow, names_of, record_row, two_columns
 from cutaway.errors import InputError, unknown
 
 _AT_ONCE = 1024
 
 
-def parquet_rows(path: str, columns: tuple[str, ...] | None) -> Iterator[TextRow | Bad]:
+def parquet_rows(path: str, columns: tuple[str, ...] | None) -> Iterator[TextRow | BadRow]:
     """The rows of a file; `translation.en` is a field of a struct."""
     try:
         import pyarrow
@@ -34,7 +34,7 @@ def parquet_rows(path: str, columns: tuple[str, ...] | None) -> Iterator[TextRow
                     number += 1
                     where = f"{path}:{number}"
                     if record is None:
-                        yield Bad("invalid UTF-8", where, "a cell is not UTF-8")
+                        yield BadRow("invalid UTF-8", where, "a cell is not UTF-8")
                     else:
                         yield record_row(record, columns, where)
     except InputError:

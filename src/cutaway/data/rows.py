@@ -21,7 +21,7 @@ class TextRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Bad:
+class BadRow:
     """A row that could not be read: the rule it breaks, its place, and the whole reason."""
 
     rule: Fault
@@ -29,24 +29,24 @@ class Bad:
     why: str
 
 
-def row_of(cells: Sequence[object], where: str) -> TextRow | Bad:
+def row_of(cells: Sequence[object], where: str) -> TextRow | BadRow:
     """A row, if every cell is a text."""
     for cell in cells:
         if not isinstance(cell, str):
-            return Bad("not text", where, f"a cell holds {type(cell).__name__}, expected a text")
+            return BadRow("not text", where, f"a cell holds {type(cell).__name__}, expected a text")
         if "\0" in cell:
-            return Bad("NUL byte", where, "a cell has a NUL byte: it is not text")
+            return BadRow("NUL byte", where, "a cell has a NUL byte: it is not text")
     return TextRow(tuple(map(str, cells)), where)
 
 
-def record_row(record: Mapping[str, Any], columns: Sequence[str], where: str) -> TextRow | Bad:
+def record_row(record: Mapping[str, Any], columns: Sequence[str], where: str) -> TextRow | BadRow:
     """The named cells of a record; `translation.en` is the cell `en` in the cell `translation`."""
     cells = []
     for name in columns:
         try:
             cells.append(_cell(record, name))
         except KeyError:
-            return Bad("columns", where, unknown("column", name, names_of(record)))
+            return BadRow("columns", where, unknown("column", name, names_of(record)))
     return row_of(cells, where)
 
 
@@ -89,14 +89,14 @@ def _texts(record: Mapping[str, Any]) -> list[str]:
     return [name for name, cell in record.items() if isinstance(cell, str)]
 
 
-def judged(rows: Iterator[TextRow | Bad], name: str) -> Iterator[TextRow | Bad]:
+def validated(rows: Iterator[TextRow | BadRow], name: str) -> Iterator[TextRow | BadRow]:
     """The same rows; InputError if there is none, or if more than 90 % of the first 1,000 (or of all) are bad."""
     n = n_bad = 0
-    first: Bad | None = None
+    first: BadRow | None = None
     for row in rows:
         if n < JUDGED:
             n += 1
-            if isinstance(row, Bad):
+            if isinstance(row, BadRow):
                 first, n_bad = first or row, n_bad + 1
             if n == JUDGED:
                 _judge(n, n_bad, first, name)
@@ -106,7 +106,7 @@ def judged(rows: Iterator[TextRow | Bad], name: str) -> Iterator[TextRow | Bad]:
     _judge(n, n_bad, first, name)
 
 
-def _judge(n: int, n_bad: int, first: Bad | None, name: str) -> None:
+def _judge(n: int, n_bad: int, first: BadRow | None, name: str) -> None:
     if first is not None and n_bad > 0.9 * n:
         raise InputError(
             f"{name} can't be read: {n_bad:,} of its first {n:,} rows are bad, the first at {first.where}: {first.why}"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from cutaway.checks import whole
 from cutaway.data.files import inner_name, lines
-from cutaway.data.rows import Bad, TextRow, judged, n_columns, record_row, row_of, two_columns
+from cutaway.data.rows import BadRow, TextRow, n_columns, record_row, row_of, two_columns, validated
 from cutaway.errors import InputError, unknown
 from cutaway.files import parse_json
 from cutaway.text.lines import LONGEST, Utf16Error, text_of
@@ -15,7 +15,7 @@ TABLES = {
     ".tsv": "TSV", ".tab": "TSV", ".csv": "CSV", ".jsonl": "JSONL", ".ndjson": "JSONL", ".json": "JSONL",
     ".parquet": "Parquet",
 }  # fmt: skip
-Line = tuple[int, str | Bad]
+Line = tuple[int, str | BadRow]
 
 
 def kind_of(path: str | Path) -> str:
@@ -23,7 +23,7 @@ def kind_of(path: str | Path) -> str:
     return TABLES.get(Path(inner_name(path)).suffix.lower(), "text")
 
 
-def rows(path: str | Path, columns: Sequence[str] | None = None) -> Iterator[TextRow | Bad]:
+def rows(path: str | Path, columns: Sequence[str] | None = None) -> Iterator[TextRow | BadRow]:
     """The rows of a file, each read when it is asked for, or what is bad about them.
 
     `columns` are names, or numbers from 0 in a TSV or CSV, whose first row is a header only if names are asked for.
@@ -31,14 +31,14 @@ def rows(path: str | Path, columns: Sequence[str] | None = None) -> Iterator[Tex
     InputError if the file as a whole can't be meant: empty, damaged, no such column, or hardly a row that can be read.
     """
     columns = tuple(columns) if columns else None
-    return judged(_READERS[kind_of(path)](str(path), columns), str(path))
+    return validated(_READERS[kind_of(path)](str(path), columns), str(path))
 
 
-def _text(path: str, columns: tuple[str, ...] | None) -> Iterator[TextRow | Bad]:
+def _text(path: str, columns: tuple[str, ...] | None) -> Iterator[TextRow | BadRow]:
     if columns not in (None, ("0",)):
         raise InputError(f"{path} is read as plain text, a line a row, so it has no columns to choose from")
     for number, line in _lines(path):
-        yield line if isinstance(line, Bad) else TextRow((line,), f"{path}:{number}")
+        yield line if isinstance(line, BadRow) else TextRow((line,), f"{path}:{number}")
 
 
 def _lines(path: str) -> Iterator[Line]:
@@ -52,23 +52,24 @@ def _lines(path: str) -> Iterator[Line]:
             yield number, _bad(line, f"{path}:{number}", error)
 
 
-def _bad(line: bytes, where: str, error: InputError) -> Bad:
-    return Bad("NUL byte" if b"\0" in line else "invalid UTF-8", where, str(error))
+def _bad(line: bytes, where: str, error: InputError) -> BadRow:
+    return BadRow("NUL byte" if b"\0" in line else "invalid UTF-8", where, str(error))
 
 
-def _tsv(path: str, columns: tuple[str, ...] | None) -> Iterator[TextRow | Bad]:
+def _tsv(path: str, columns: tuple[str, ...] | None) -> Iterator[TextRow | BadRow]:
     """Split at every tab: quotes are letters like others, as in the corpora that come as TSV."""
     found = (
-        (number, line if isinstance(line, Bad) else line.split("\t") if line else []) for number, line in _lines(path)
+        (number, line if isinstance(line, BadRow) else line.split("\t") if line else [])
+        for number, line in _lines(path)
     )
     return _cells(path, "tabs", columns, found)
 
 
-def _csv(path: str, columns: tuple[str, ...] | None) -> Iterator[TextRow | Bad]:
+def _csv(path: str, columns: tuple[str, ...] | None) -> Iterator[TextRow | BadRow]:
     return _cells(path, "commas", columns, _csv_rows(path))
 
 
-def _csv_rows(path: str) -> Iterator[tuple[int, list[str] | Bad]]:
+def _csv_rows(path: str) -> Iterator[tuple[int, list[str] | BadRow]]:
     """Each row and the line it begins at; quoted cells may go over lines."""
     feed = _Feed(path)
     reader = csv.reader(feed, strict=True)
@@ -83,7 +84,7 @@ def _csv_rows(path: str) -> Iterator[tuple[int, list[str] | Bad]]:
                 raise InputError(
                     f'the row that begins in line {start} of {path} does not end: is a quote (") not closed?'
                 ) from None
-            yield start, Bad("quotes", f"{path}:{start}", str(error))
+            yield start, BadRow("quotes", f"{path}:{start}", str(error))
             continue
         yield start, feed.bad or cells
 
@@ -93,7 +94,7 @@ class _Feed:
 
     def __init__(self, path: str) -> None:
         self._path, self._lines, self._number = path, lines(path), 0
-        self.bad: Bad | None = None
+        self.bad: BadRow | None = None
         self.ended = False
         self._start, self._size = 1, 0
 
@@ -122,14 +123,14 @@ class _Feed:
 
 
 def _cells(
-    path: str, marks: str, columns: tuple[str, ...] | None, found: Iterator[tuple[int, list[str] | Bad]]
-) -> Iterator[TextRow | Bad]:
+    path: str, marks: str, columns: tuple[str, ...] | None, found: Iterator[tuple[int, list[str] | BadRow]]
+) -> Iterator[TextRow | BadRow]:
     """The chosen cells of rows that have as many as the first."""
     chosen = [0, 1]
     width = 0
     for number, cells in found:
         where = f"{path}:{number}"
-        if isinstance(cells, Bad):
+        if isinstance(cells, BadRow):
             yield cells
             continue
         if not width:
@@ -139,9 +140,9 @@ def _cells(
             if named:
                 continue
         if not cells:
-            yield Bad("empty", where, "the line is empty")
+            yield BadRow("empty", where, "the line is empty")
         elif len(cells) != width:
-            yield Bad(
+            yield BadRow(
                 "columns", where, f"{n_columns(len(cells))} between {marks}, expected {width} as in the first line"
             )
         else:
@@ -196,35 +197,35 @@ def _check_two(path: str, number: int, cells: list[str]) -> None:
         )
 
 
-def _jsonl(path: str, columns: tuple[str, ...] | None) -> Iterator[TextRow | Bad]:
+def _jsonl(path: str, columns: tuple[str, ...] | None) -> Iterator[TextRow | BadRow]:
     for number, line in _lines(path):
         where = f"{path}:{number}"
-        if isinstance(line, Bad):
+        if isinstance(line, BadRow):
             yield line
             continue
         if not line.strip():
-            yield Bad("empty", where, "the line is empty")
+            yield BadRow("empty", where, "the line is empty")
             continue
         if number == 1 and line.lstrip().startswith("["):
             raise InputError(f"{path} is a JSON array, expected JSON lines: an object a line (jq -c '.[]' makes them)")
         try:
             record = parse_json(line.encode())
         except ValueError as error:
-            yield Bad("not JSON", where, f"the line is not JSON ({error}); expected an object a line")
+            yield BadRow("not JSON", where, f"the line is not JSON ({error}); expected an object a line")
             continue
         if not isinstance(record, dict):
-            yield Bad("not JSON", where, f"the line holds {type(record).__name__}, expected an object with keys")
+            yield BadRow("not JSON", where, f"the line holds {type(record).__name__}, expected an object with keys")
             continue
         columns = columns or two_columns(record, f"line {number} of {path}")
         yield record_row(record, columns, where)
 
 
-def _parquet(path: str, columns: tuple[str, ...] | None) -> Iterator[TextRow | Bad]:
+def _parquet(path: str, columns: tuple[str, ...] | None) -> Iterator[TextRow | BadRow]:
     from cutaway.data.parquet import parquet_rows
 
     return parquet_rows(path, columns)
 
 
-_READERS: dict[str, Callable[[str, tuple[str, ...] | None], Iterator[TextRow | Bad]]] = {
+_READERS: dict[str, Callable[[str, tuple[str, ...] | None], Iterator[TextRow | BadRow]]] = {
     "TSV": _tsv, "CSV": _csv, "JSONL": _jsonl, "Parquet": _parquet, "text": _text,
 }  # fmt: skip

@@ -32,7 +32,7 @@ class Search(Protocol):
 Start = Callable[[Sequence[Request]], Search]
 
 
-def answers(plan: Plan, prompts: Iterable[Prompt], start: Start) -> Iterator[list[Written]]:
+def generate_in_order(plan: Plan, prompts: Iterable[Prompt], start: Start) -> Iterator[list[Written]]:
     """For each prompt its texts, in the order asked; no more than a window of prompts is held at a time."""
     asked = (plan.ask(index, prompt) for index, prompt in enumerate(prompts))
     while window := list(islice(asked, WINDOW)):
@@ -63,12 +63,12 @@ def run(plan: Plan, window: Sequence[Request], start: Start) -> Iterator[tuple[R
     if n == 1 or len(window) * plan.copies < 2 * n * MANY or not on_cpu or anybody_listens():
         threads = AdaptiveThreads(n) if n > 1 and on_cpu else None
         try:
-            yield from _batch(Waiting(plan, window, 1), start, threads)
+            yield from _batch(PromptQueue(plan, window, 1), start, threads)
         finally:
             if threads is not None:
                 threads.set(n)
         return
-    waiting = Waiting(plan, window, n)
+    waiting = PromptQueue(plan, window, n)
     found: SimpleQueue[tuple[Request, Sequence[Written]] | BaseException | None] = SimpleQueue()
 
     def work() -> None:
@@ -97,7 +97,7 @@ def run(plan: Plan, window: Sequence[Request], start: Start) -> Iterator[tuple[R
         torch.set_num_threads(n)  # part of what a thread sets holds for all
 
 
-class Waiting:
+class PromptQueue:
     """Prompts that nobody has begun with, the longest first; several batches may take from them."""
 
     def __init__(self, plan: Plan, window: Sequence[Request], n_batches: int) -> None:
@@ -124,7 +124,7 @@ class Waiting:
 
 
 def _batch(
-    waiting: Waiting, start: Start, threads: AdaptiveThreads | None = None
+    waiting: PromptQueue, start: Start, threads: AdaptiveThreads | None = None
 ) -> Iterator[tuple[Request, Sequence[Written]]]:
     """One batch, filled up as its texts end, until there is nothing left."""
     search: Search | None = None

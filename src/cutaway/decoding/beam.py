@@ -5,14 +5,14 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from cutaway.decoding.candidates import OUT, Candidates, HypothesisPool, is_alive
-from cutaway.decoding.constraints import Banks
+from cutaway.decoding.candidates import NEG_INF, Candidates, HypothesisPool, is_alive
+from cutaway.decoding.constraints import ConstraintBanks
 from cutaway.decoding.plan import Plan, Request
-from cutaway.decoding.processors import processed
+from cutaway.decoding.processors import process_logits
 from cutaway.decoding.results import finished, stopped, tokens_of
-from cutaway.decoding.state import IDS, LOGPROBS, Rows
+from cutaway.decoding.state import IDS, LOGPROBS, DecodingState
 from cutaway.decoding.stops import Stop, find_stop
-from cutaway.decoding.top import Told, top
+from cutaway.decoding.top import LogProbs, top
 from cutaway.errors import InputError
 from cutaway.models.generation import Written
 
@@ -35,8 +35,8 @@ class Beams:
         self.groups = plan.options.beam_groups
         self.width = plan.beams // self.groups  # beams of a group
         self.n_looked_at = max(2, 1 + len(plan.ends)) * self.width  # enough to go on with if all ends are among them
-        self.banks = Banks(plan.options.force) if plan.options.force else None
-        self.rows = Rows(plan, asked)
+        self.banks = ConstraintBanks(plan.options.force) if plan.options.force else None
+        self.rows = DecodingState(plan, asked)
         self.pools = [[HypothesisPool(self.width) for _ in range(self.groups)] for _ in asked]
         self.scores_BW = self.rows.tracks[LOGPROBS].sum(1, keepdim=True)  # of the forced prefix
         self.done_BG = torch.zeros(len(asked), self.groups, dtype=torch.bool, device=plan.device)
@@ -87,11 +87,14 @@ class Beams:
         """The next token of every beam, which texts end with it, and which searches are over."""
         options, rows = self.plan.options, self.rows
         logits_RV = rows.logits_RV
-        told = Told(logits_RV, options.alternatives)
+        told = LogProbs(logits_RV, options.alternatives)
         if self._only_hides():
-            scores_RV, missing_RV = processed(rows, logits_RV), told.total_R1  # hiding tokens and normalising commute
+            scores_RV, missing_RV = (
+                process_logits(rows, logits_RV),
+                told.total_R1,
+            )  # hiding tokens and normalising commute
         else:
-            scores_RV, missing_RV = processed(rows, logits_RV - told.total_R1), torch.zeros_like(told.total_R1)
+            scores_RV, missing_RV = process_logits(rows, logits_RV - told.total_R1), torch.zeros_like(told.total_R1)
             if options.renormalize:
                 scores_RV = scores_RV.log_softmax(-1)
         chosen: list[Candidates] = []
@@ -138,10 +141,10 @@ class Beams:
         found = Candidates(totals_BK, places_BK // n_each + beams.start, ids_XN.view(B, -1).gather(1, places_BK))
         return found if self.banks is None else self.banks.extended(found, scores_BWV + so_far_BW1, self._histories())
 
-    def _advance(self, group: int, found: Candidates, told: Told) -> Candidates:
+    def _advance(self, group: int, found: Candidates, told: LogProbs) -> Candidates:
         """Candidates that end go to the group's pool, if among the best; the best others are its next beams."""
         ends_BK, stops = self._ends(found)
-        open_BK = found.scores + ends_BK * OUT
+        open_BK = found.scores + ends_BK * NEG_INF
         if self.banks is None:
             scores_BW, places_BW = open_BK.topk(self.width)
             ended_BK = ends_BK[:, : self.width]
@@ -179,7 +182,7 @@ class Beams:
             for text, start in enumerate(self.rows.start)
         ]
 
-    def _collect(self, group: int, found: Candidates, ended_BK: Tensor, stops: Stops, told: Told) -> None:
+    def _collect(self, group: int, found: Candidates, ended_BK: Tensor, stops: Stops, told: LogProbs) -> None:
         """Puts candidates that ended into the pool."""
         ended = ended_BK.nonzero().tolist()
         if not ended:

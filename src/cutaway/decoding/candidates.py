@@ -6,11 +6,11 @@ from torch import Tensor
 
 from cutaway.models.generation import Written
 
-OUT = -1.0e9  # the score of what must not be chosen, but is if there is nothing else
+NEG_INF = -1.0e9  # the score of what must not be chosen, but is if there is nothing else
 
 
 def is_alive(score: float) -> bool:
-    return score > OUT / 2
+    return score > NEG_INF / 2
 
 
 @dataclass
@@ -46,4 +46,4 @@ class HypothesisPool:
     @property
     def worst(self) -> float:
         """What a text must be better than to be taken."""
-        return self.texts[-1].score if self.is_full else OUT
+        return self.texts[-1].score if self.is_full else NEG_INF

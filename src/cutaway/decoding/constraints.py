@@ -43,7 +43,7 @@ def occurs(ids: Sequence[int], word: Sequence[int]) -> bool:
     return any(tuple(ids[i : i + n]) == tuple(word) for i in range(len(ids) - n + 1))
 
 
-class Banks:
+class ConstraintBanks:
     """The forced words of all texts, and what each candidate of this step holds of them."""
 
     def __init__(self, words: Words) -> None:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 
-class Tracks:
+class TokenHistory:
     """Tensors [R, T, ...] that grow by a column at a time, side by side with the columns of a `Cache`.
 
     Rows that begin later than others repeat their first value before that.
@@ -31,7 +31,7 @@ class Tracks:
         """Keeps these rows, in this order, repeats allowed."""
         self.buffers = [buffer[rows] for buffer in self.buffers]
 
-    def join(self, other: "Tracks") -> None:
+    def join(self, other: "TokenHistory") -> None:
         """Adds the rows of `other`; the newest columns stand side by side."""
         length = max(self.length, other.length)
         both = [[_shifted(track, length) for track in (self[i], other[i])] for i in range(len(self.buffers))]

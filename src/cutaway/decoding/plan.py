@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from cutaway.checks import Count, Positive, check, named
+from cutaway.checks import Count, Positive, check, describe
 from cutaway.errors import ConfigError, InputError
 from cutaway.models.config import LanguageModel, RecurrentStackConfig, StackConfig
 from cutaway.models.generation import Generation, Prompt, sampling_options
@@ -188,10 +188,10 @@ class Plan:
     def ask(self, index: int, prompt: Prompt) -> Request:
         """The prompt, checked: its ids are of this model's vocabulary and leave room to write."""
         if not isinstance(prompt, Prompt):
-            raise InputError(f"prompt {index} is {named(prompt)}; give a Prompt of token ids")
+            raise InputError(f"prompt {index} is {describe(prompt)}; give a Prompt of token ids")
         ids = prompt.ids
         if not isinstance(ids, tuple):
-            raise InputError(f"prompt {index} has ids {named(ids)}; give a tuple of token ids")
+            raise InputError(f"prompt {index} has ids {describe(ids)}; give a tuple of token ids")
         encoder = self.network.config.encoder
         vocabulary = self.vocabulary if encoder is None else encoder.vocabulary
         assert vocabulary is not None
@@ -263,19 +263,19 @@ class Plan:
         return [replace(asked, copy=copy) for copy in range(self.copies)]
 
 
-def check_still(network: Network) -> None:
+def check_eval_mode(network: Network) -> None:
     if network.training:
         raise InputError("the network is in training mode, where dropout is random; call network.eval() first")
 
 
 def _check_network(network: Network) -> None:
     if not isinstance(network, Network):
-        raise InputError(f"a search needs a network, not {named(network)}; give model.network")
+        raise InputError(f"a search needs a network, not {describe(network)}; give model.network")
     if not network.has_decoder:
         raise InputError("this model has no decoder, so it can't write; T5, MarianMT, GPT-2 and Llama can")
     if not isinstance(network.config.head, LanguageModel):
         raise InputError("this model has no language-model head, so it can't write; load it with the head it was saved")
-    check_still(network)
+    check_eval_mode(network)
 
 
 def _check_words(generation: Generation) -> None:
@@ -283,20 +283,20 @@ def _check_words(generation: Generation) -> None:
     for name, words in (("force", generation.force), ("ban", generation.ban)):
         for word in words:
             if not isinstance(word, tuple | list):
-                raise ConfigError(f"{name} holds {named(word)}; give sequences of token ids")
+                raise ConfigError(f"{name} holds {describe(word)}; give sequences of token ids")
     for pair in generation.bias:
         if not isinstance(pair, tuple) or len(pair) != 2 or not isinstance(pair[0], tuple) or not pair[0]:
-            raise ConfigError(f"bias holds {named(pair)}; give pairs of a tuple of token ids and a number")
+            raise ConfigError(f"bias holds {describe(pair)}; give pairs of a tuple of token ids and a number")
         check("bias", pair[1], float)
     if generation.exponential_decay is not None:
         if len(generation.exponential_decay) != 2:
-            raise ConfigError(f"exponential_decay is {named(generation.exponential_decay)}; give (tokens, factor)")
+            raise ConfigError(f"exponential_decay is {describe(generation.exponential_decay)}; give (tokens, factor)")
         after, factor = generation.exponential_decay
         check("exponential_decay", after, Count)
         check("exponential_decay", factor, Positive)
     for stop in generation.stop:
         if not isinstance(stop, str):
-            raise ConfigError(f"stop holds {named(stop)}, which is no text")
+            raise ConfigError(f"stop holds {describe(stop)}, which is no text")
 
 
 def _context(stack: StackConfig | RecurrentStackConfig | None) -> int | None:
@@ -321,7 +321,7 @@ def _outside(ids: Sequence[int], vocabulary: int) -> object | None:
 
 def _not_an_id(wrong: object, vocabulary: int) -> str:
     if type(wrong) is not int:
-        return f"{named(wrong)}, which is no token id (a whole number)"
+        return f"{describe(wrong)}, which is no token id (a whole number)"
     return f"the id {wrong}, which is outside this model's vocabulary of {vocabulary} (0 to {vocabulary - 1})"
 
 

@@ -13,12 +13,12 @@ from torch import Tensor
 from cutaway.decoding import filters
 
 if TYPE_CHECKING:
-    from cutaway.decoding.state import Rows
+    from cutaway.decoding.state import DecodingState
 
 LARGEST_FACTOR = 1e30  # of an end's score: its power would be no number
 
 
-def processed(rows: "Rows", scores_RV: Tensor) -> Tensor:
+def process_logits(rows: "DecodingState", scores_RV: Tensor) -> Tensor:
     """The scores of tokens that may not come next are -inf, others higher or lower, as the options say.
 
     What is hidden in all rows is hidden in place: a copy of all scores would cost more than the rest.
@@ -38,7 +38,7 @@ def processed(rows: "Rows", scores_RV: Tensor) -> Tensor:
     return scores_RV
 
 
-def _by_history(rows: "Rows", scores_RV: Tensor) -> Tensor:
+def _by_history(rows: "DecodingState", scores_RV: Tensor) -> Tensor:
     """What depends on the tokens so far, or on those of the source."""
     plan, options, history_RT = rows.plan, rows.plan.options, rows.ids()
     first_R = rows.first_columns() if any(rows.first) else None
@@ -58,7 +58,7 @@ def _by_history(rows: "Rows", scores_RV: Tensor) -> Tensor:
     return scores_RV
 
 
-def _not_from_the_source(rows: "Rows", scores_RV: Tensor, n: int) -> Tensor:
+def _not_from_the_source(rows: "DecodingState", scores_RV: Tensor, n: int) -> Tensor:
     """No n tokens in a row stand in the text as they do in its source."""
     histories = rows.ids().tolist()
     hidden: list[tuple[int, int]] = []
@@ -73,7 +73,7 @@ def _not_from_the_source(rows: "Rows", scores_RV: Tensor, n: int) -> Tensor:
     return scores_RV.index_put((where[:, 0], where[:, 1]), scores_RV.new_tensor(-torch.inf))
 
 
-def _too_short(rows: "Rows", scores_RV: Tensor) -> Tensor:
+def _too_short(rows: "DecodingState", scores_RV: Tensor) -> Tensor:
     """While a text is too short it does not end."""
     if not any(rows.least):
         return scores_RV
@@ -81,7 +81,7 @@ def _too_short(rows: "Rows", scores_RV: Tensor) -> Tensor:
     return _hidden_in(rows, scores_RV, short, rows.plan.ends)
 
 
-def _forced(rows: "Rows", scores_RV: Tensor) -> Tensor:
+def _forced(rows: "DecodingState", scores_RV: Tensor) -> Tensor:
     """The tokens that must stand in the first and in the last place."""
     for token, places in ((rows.plan.usage.first, rows.first_places), (rows.plan.usage.last, rows.last_places)):
         if token is not None and any(forced := places()):
@@ -91,7 +91,7 @@ def _forced(rows: "Rows", scores_RV: Tensor) -> Tensor:
     return scores_RV
 
 
-def _ends_raised(rows: "Rows", scores_RV: Tensor, after: int, factor: float) -> Tensor:
+def _ends_raised(rows: "DecodingState", scores_RV: Tensor, after: int, factor: float) -> Tensor:
     """Ends become likelier by |score| · (factor ** n - 1), n tokens after so many (below 1: less likely)."""
     if not rows.plan.ends:
         return scores_RV
@@ -116,7 +116,7 @@ def _hidden(scores_RV: Tensor, tokens: Iterable[int]) -> Tensor:
     return scores_RV
 
 
-def _hidden_in(rows: "Rows", scores_RV: Tensor, texts: Sequence[bool], tokens: Iterable[int]) -> Tensor:
+def _hidden_in(rows: "DecodingState", scores_RV: Tensor, texts: Sequence[bool], tokens: Iterable[int]) -> Tensor:
     """These tokens are hidden in some of the texts only."""
     if all(texts):
         return _hidden(scores_RV, tokens)
@@ -126,6 +126,6 @@ def _hidden_in(rows: "Rows", scores_RV: Tensor, texts: Sequence[bool], tokens: I
     return torch.where(_by_row(rows, texts), without_RV, scores_RV)
 
 
-def _by_row(rows: "Rows", values: Sequence[bool] | Sequence[float]) -> Tensor:
+def _by_row(rows: "DecodingState", values: Sequence[bool] | Sequence[float]) -> Tensor:
     """One value for each text, as a column of its rows."""
     return torch.tensor(values, device=rows.plan.device).repeat_interleave(rows.width)[:, None]

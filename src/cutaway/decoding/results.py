@@ -3,12 +3,12 @@
 from dataclasses import replace
 
 from cutaway.decoding.plan import Plan
-from cutaway.decoding.state import IDS, LOGPROBS, OTHER_IDS, OTHER_LOGPROBS, Rows
+from cutaway.decoding.state import IDS, LOGPROBS, OTHER_IDS, OTHER_LOGPROBS, DecodingState
 from cutaway.decoding.stops import Stop
 from cutaway.models.generation import Ended, Token, Written
 
 
-def tokens_of(rows: Rows, row: int, start: int) -> tuple[Token, ...]:
+def tokens_of(rows: DecodingState, row: int, start: int) -> tuple[Token, ...]:
     """What one row holds from a column on."""
     ids, logprobs = (rows.tracks[track][row, start:].tolist() for track in (IDS, LOGPROBS))
     if not rows.plan.options.alternatives:

@@ -8,11 +8,11 @@ from torch import Tensor
 
 from cutaway.decoding import filters
 from cutaway.decoding.plan import Plan, Request
-from cutaway.decoding.processors import processed
+from cutaway.decoding.processors import process_logits
 from cutaway.decoding.results import finished, score_of, stopped, tokens_of
-from cutaway.decoding.state import IDS, Rows
+from cutaway.decoding.state import IDS, DecodingState
 from cutaway.decoding.stops import Stop, find_stop
-from cutaway.decoding.top import Told, top
+from cutaway.decoding.top import LogProbs, top
 from cutaway.models.generation import Generation, Token, Written
 
 NO_NUMBER = float("nan")
@@ -26,7 +26,7 @@ class Sampling:
     def __init__(self, plan: Plan, asked: Sequence[Request]) -> None:
         """Reads the prompts and writes the first token of each text."""
         self.plan, self.asked = plan, list(asked)
-        self.rows = Rows(plan, asked)
+        self.rows = DecodingState(plan, asked)
         self.noise = [uniform(plan.seed, each) for each in asked] if plan.options.sample else []
         self.ended: dict[int, Stop | None] = {}
         self._choose()
@@ -74,11 +74,11 @@ class Sampling:
         """The next token of every text, and which of them end with it."""
         options, rows = self.plan.options, self.rows
         logits_RV, last = rows.logits_RV, rows.last_places()
-        told = Told(logits_RV, options.alternatives) if options.scores else None
-        scores_RV = processed(rows, logits_RV)
+        told = LogProbs(logits_RV, options.alternatives) if options.scores else None
+        scores_RV = process_logits(rows, logits_RV)
         if options.sample:
             numbers = [next(noise) for noise in self.noise]
-            chosen_R = draw(warped(scores_RV, options), torch.tensor(numbers, dtype=torch.float64))
+            chosen_R = draw(warp_logits(scores_RV, options), torch.tensor(numbers, dtype=torch.float64))
         else:
             chosen_R = top(scores_RV, 1)[1].squeeze(1)
         if told is None:
@@ -102,7 +102,7 @@ class Sampling:
                 self.ended[text] = stop
 
 
-def warped(scores_RV: Tensor, options: Generation) -> Tensor:
+def warp_logits(scores_RV: Tensor, options: Generation) -> Tensor:
     """The distribution that is drawn from: temperature, then what is left out."""
     if options.temperature != 1.0:
         scores_RV = filters.temperature(scores_RV, options.temperature)

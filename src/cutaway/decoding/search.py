@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable, Iterator
 
-from cutaway.decoding.batches import Start, answers
+from cutaway.decoding.batches import Start, generate_in_order
 from cutaway.decoding.beam import Beams
 from cutaway.decoding.plan import Decode, Plan
 from cutaway.decoding.sample import Sampling
-from cutaway.decoding.stops import n_safe
+from cutaway.decoding.stops import n_streamable
 from cutaway.errors import ConfigError
 from cutaway.models.generation import Generation, Prompt, Token, Written
 from cutaway.models.network import Network
@@ -27,7 +27,7 @@ def write(
     with `seed`, the prompt's number and the sample's. Options are checked at once, prompts when they are taken.
     """
     plan = Plan(network, generation, usage, decode)
-    return answers(plan, prompts, _start(plan))
+    return generate_in_order(plan, prompts, _start(plan))
 
 
 def _start(plan: Plan) -> Start:
@@ -56,7 +56,7 @@ def _streamed(plan: Plan, prompt: Prompt) -> Iterator[Token]:
         tokens = search.tokens()
         n = len(tokens)
         if plan.options.stop and plan.decode is not None:
-            n = n_safe([token.id for token in tokens], plan.options.stop, plan.decode)
+            n = n_streamable([token.id for token in tokens], plan.options.stop, plan.decode)
         yield from tokens[given:n]
         given = max(given, n)
         search.step()

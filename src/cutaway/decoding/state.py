@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from cutaway.decoding.history import Tracks
+from cutaway.decoding.history import TokenHistory
 from cutaway.decoding.plan import Plan, Request
 from cutaway.parts.cache import Cache, Memory
 from cutaway.parts.tap import anybody_listens
@@ -14,7 +14,7 @@ IDS, LOGPROBS, OTHER_IDS, OTHER_LOGPROBS = range(4)  # the tracks
 WORTH_TRIMMING = 8  # columns that no row needs any more
 
 
-class Rows:
+class DecodingState:
     """Some texts, each of `width` neighbouring rows (its beams). All end in the same column: younger ones begin later.
 
     `logits_RV` are those of the next token of every row, in float32.
@@ -44,7 +44,7 @@ class Rows:
         self._fed = 0  # columns that are in the cache
         logits_RTV = self._logits(ids_RT, 1 + n_prefix)
         self.logits_RV = _own(logits_RTV[:, -1])
-        self.tracks = Tracks(self._first_tracks(ids_RT, logits_RTV[:, :-1]), length + room)
+        self.tracks = TokenHistory(self._first_tracks(ids_RT, logits_RTV[:, :-1]), length + room)
 
     def _first_tracks(self, ids_RT: Tensor, logits_RPV: Tensor) -> list[Tensor]:
         """Of a forced prefix we say how likely it was, of a prompt nothing."""
@@ -184,7 +184,7 @@ class Rows:
             self._fed -= n_columns
             self.cache.trim(n_columns)
 
-    def join(self, other: "Rows") -> None:
+    def join(self, other: "DecodingState") -> None:
         """The texts of `other` are written along with these."""
         length = max(self.length, other.length)
         for part in (self, other):

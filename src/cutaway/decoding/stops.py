@@ -40,7 +40,7 @@ def n_whole(ids: Sequence[int], n_letters: int, decode: Decode) -> int:
     return n
 
 
-def n_safe(ids: Sequence[int], stops: Sequence[str], decode: Decode) -> int:
+def n_streamable(ids: Sequence[int], stops: Sequence[str], decode: Decode) -> int:
     """How many of the first tokens no later token can make part of a stop string: what a stream may give away."""
     text = decode(ids)
     begun = max(

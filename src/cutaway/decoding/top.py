@@ -41,7 +41,7 @@ def _kernels(values: Tensor) -> Kernels | None:
     return kernels() if values.device.type == "cpu" and values.dtype == torch.float32 else None
 
 
-class Told:
+class LogProbs:
     """What is told of a step's tokens: log-probabilities in the model's own eyes, before any filter, and the likeliest.
 
     `others`: of each row the ids and the log-probabilities of the likeliest `n_others` tokens; nothing if that is 0.

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from cutaway.decoding.plan import Plan, Request
 from cutaway.decoding.results import finished, stopped
-from cutaway.decoding.stops import Stop, find_stop, n_safe
+from cutaway.decoding.stops import Stop, find_stop, n_streamable
 from cutaway.engines.ctranslate2_files import opened
 from cutaway.engines.ctranslate2_options import NATIVE, arguments, differs
 from cutaway.engines.ctranslate2_spec import library, places
@@ -215,7 +215,7 @@ class CTranslate2(Engine):
                 if (stop := find_stop(ids, stops, decode)) is not None:
                     yield from tokens[given : stop.n_tokens]
                     return
-                n = n_safe(ids, stops, decode)
+                n = n_streamable(ids, stops, decode)
             yield from tokens[given:n]
             given = max(given, n)
         yield from tokens[given:]

@@ -18,7 +18,7 @@ from cutaway.engines.int8_layers import (
 from cutaway.engines.prepare import bypass_module_call, on_cpu, twin
 from cutaway.engines.quantization import QuantizedWeight, quantized, weight_format
 from cutaway.errors import ConfigError
-from cutaway.models.heads import Vocabulary
+from cutaway.models.heads import VocabularyProjection
 from cutaway.models.network import Network
 from cutaway.parts.attention import Attention
 from cutaway.parts.feedforward import FeedForward
@@ -61,7 +61,7 @@ def in_int8(network: Network, quantizer: Quantizer | None = None) -> Network:
         elif isinstance(module, FeedForward):
             _feedforward(module, name, make)
     vocabulary = getattr(copied.head, "vocabulary", None)
-    if isinstance(vocabulary, Vocabulary):
+    if isinstance(vocabulary, VocabularyProjection):
         weight = copied.table if vocabulary.weight is None else vocabulary.weight
         bias = None if vocabulary.bias is None else vocabulary.bias.detach().float()
         assert isinstance(copied.head, nn.Module)

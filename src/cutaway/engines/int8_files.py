@@ -13,7 +13,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from cutaway.cache import CacheEntry
-from cutaway.checkpoints.weights import WEIGHTS, outgoing, write_weights
+from cutaway.checkpoints.weights import WEIGHTS, tensor_to_write, write_weights
 from cutaway.engines.quantization import WeightFormat
 
 LARGEST = 10_000_000_000
@@ -56,7 +56,7 @@ def keep(folder: Path, tensors: Mapping[str, Tensor], form: WeightFormat) -> Non
     """Writes them, whole or not at all; a full or read-only disk only costs the next start some time."""
     if sum(tensor.nbytes for tensor in tensors.values()) > LARGEST:
         return
-    contents = {name: outgoing(tensor) for name, tensor in tensors.items()}
+    contents = {name: tensor_to_write(tensor) for name, tensor in tensors.items()}
     try:
         entry(folder, form).keep(lambda aside: write_weights(aside / WEIGHTS, contents), LARGEST)
     except OSError as error:

@@ -16,7 +16,7 @@ from cutaway.engines.fused_modules import FusedAttention
 from cutaway.engines.quantization import QuantizedWeight
 from cutaway.kernels import LinearRecord, kernels
 from cutaway.kernels.arguments import address
-from cutaway.models.heads import Vocabulary
+from cutaway.models.heads import VocabularyProjection
 from cutaway.parts.feedforward import ACTIVATIONS, Activation, FeedForward
 from cutaway.parts.tap import heard
 
@@ -129,7 +129,7 @@ class Int8FeedForward(FeedForward):
 class Int8Vocabulary(nn.Module):
     """The last layer, in 8 bits; a tied one has its own copy of the table."""
 
-    def __init__(self, vocabulary: Vocabulary, linear: Int8Linear) -> None:
+    def __init__(self, vocabulary: VocabularyProjection, linear: Int8Linear) -> None:
         super().__init__()
         self.scale = vocabulary.scale
         self.linear = linear

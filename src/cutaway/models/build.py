@@ -12,7 +12,7 @@ from cutaway.models.recurrent import Recurrent
 from cutaway.models.transformer import Transformer
 
 
-def outline(config: Config | str) -> Network:
+def on_meta(config: Config | str) -> Network:
     """The network without its numbers: shapes only, on torch's meta device. A 7B model takes no memory."""
     config = resolve(config)
     with torch.device("meta"):
@@ -21,7 +21,7 @@ def outline(config: Config | str) -> Network:
 
 def empty(config: Config | str) -> Network:
     """The network with memory for its numbers, yet to be filled: what loading a checkpoint starts from."""
-    network = outline(config)
+    network = on_meta(config)
     for module in network.modules():  # not to_empty(): on the meta device it loads torch's compiler, 0.7 s
         for name, weight in module.named_parameters(recurse=False):
             setattr(module, name, nn.Parameter(torch.empty(weight.shape, dtype=weight.dtype)))

@@ -14,7 +14,7 @@ from cutaway.parts.norms import LayerNorm
 from cutaway.parts.tap import Tap, heard
 
 
-class Vocabulary(nn.Module):
+class VocabularyProjection(nn.Module):
     """logits_BTV = hidden_BTD [/ √D] · tableᵀ [+ b]: the last layer (§3.4), by the embedding's table or its own."""
 
     def __init__(self, d_model: int, n_words: int, *, tied: bool, bias: bool, scaled: bool = False) -> None:
@@ -41,7 +41,9 @@ class LanguageModelHead(nn.Module):
 
     def __init__(self, config: c.LanguageModel, d_model: int, n_words: int) -> None:
         super().__init__()
-        self.vocabulary = Vocabulary(d_model, n_words, tied=config.tied, bias=config.bias, scaled=config.scaled)
+        self.vocabulary = VocabularyProjection(
+            d_model, n_words, tied=config.tied, bias=config.bias, scaled=config.scaled
+        )
 
     def forward(self, hidden_BTD: Tensor, mask_BT: Tensor | None, table_VD: Tensor) -> Tensor:
         return self.vocabulary(hidden_BTD, table_VD)
@@ -56,7 +58,7 @@ class MaskedLanguageModelHead(nn.Module):
         self.activation = ACTIVATIONS[config.activation]
         self.activated = Tap("BTD", f"{config.activation}(hidden W + b)")
         self.norm = LayerNorm(d_model, config.norm_epsilon)
-        self.vocabulary = Vocabulary(d_model, n_words, tied=config.tied, bias=True)
+        self.vocabulary = VocabularyProjection(d_model, n_words, tied=config.tied, bias=True)
 
     def forward(self, hidden_BTD: Tensor, mask_BT: Tensor | None, table_VD: Tensor) -> Tensor:
         return self.vocabulary(self.norm(self.activated(self.activation(self.dense(hidden_BTD)))), table_VD)

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from cutaway.checks import named
+from cutaway.checks import describe
 from cutaway.errors import ConfigError, unknown
 from cutaway.models.config import (
     Classifier,
@@ -141,7 +141,7 @@ PRESETS: dict[str, Callable[[], Config]] = {
 def preset(name: str) -> Config:
     """The config of a known model; change it with `dataclasses.replace`."""
     if not isinstance(name, str):
-        raise ConfigError(f"a preset's name is a string like 'gpt2', not {named(name)}; `cutaway models` lists them")
+        raise ConfigError(f"a preset's name is a string like 'gpt2', not {describe(name)}; `cutaway models` lists them")
     if name not in PRESETS:
         raise ConfigError(unknown("preset", name, PRESETS))
     return PRESETS[name]()
@@ -152,5 +152,5 @@ def resolve(config: Config | str) -> Config:
     if isinstance(config, str):
         return preset(config)
     if not isinstance(config, Config):
-        raise ConfigError(f"give a preset's name or a config, not {named(config)}; `cutaway models` lists the names")
+        raise ConfigError(f"give a preset's name or a config, not {describe(config)}; `cutaway models` lists the names")
     return config

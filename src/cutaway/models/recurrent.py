@@ -11,7 +11,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from cutaway.checks import named
+from cutaway.checks import describe
 from cutaway.errors import ConfigError, InputError
 from cutaway.models.config import RecurrentConfig, RecurrentStackConfig
 from cutaway.models.heads import LanguageModelHead
@@ -187,7 +187,7 @@ class Recurrent(Network):
     def __init__(self, config: RecurrentConfig) -> None:
         super().__init__()
         if not isinstance(config, RecurrentConfig):
-            raise ConfigError(f"Recurrent takes a RecurrentConfig, not {named(config)}; see cutaway.build")
+            raise ConfigError(f"Recurrent takes a RecurrentConfig, not {describe(config)}; see cutaway.build")
         self.config: RecurrentConfig = config
         self.encoder = (
             None if config.encoder is None else RecurrentEncoder(config.encoder, attended=config.attention is not None)

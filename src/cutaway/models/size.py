@@ -6,7 +6,7 @@ from torch import nn
 
 from cutaway.checks import Size as SizeOf
 from cutaway.checks import check
-from cutaway.models.build import outline
+from cutaway.models.build import on_meta
 from cutaway.models.config import Config, StackConfig, TransformerConfig
 from cutaway.models.heads import LanguageModelHead, MaskedLanguageModelHead
 from cutaway.models.network import Network
@@ -65,12 +65,12 @@ def size(config: Config | str, context: int = 512) -> Size:
     if isinstance(config.encoder, StackConfig) and config.encoder.patches is not None:
         context = config.encoder.patches.n_positions
     if not isinstance(config, TransformerConfig):
-        return _count(outline(config), {}, context)
+        return _count(on_meta(config), {}, context)
     # All blocks of a stack are alike: count one, as often as there are blocks.
     stacks = {"encoder": config.encoder, "decoder": config.decoder}
     encoder, decoder = (stack and replace(stack, n_blocks=1) for stack in stacks.values())
     times = {f"{name}.blocks.": stack.n_blocks for name, stack in stacks.items() if stack is not None}
-    return _count(outline(replace(config, encoder=encoder, decoder=decoder)), times, context)
+    return _count(on_meta(replace(config, encoder=encoder, decoder=decoder)), times, context)
 
 
 def _count(network: Network, times: dict[str, int], context: int) -> Size:

@@ -4,7 +4,7 @@ from functools import partial
 
 from torch import Tensor
 
-from cutaway.checks import named
+from cutaway.checks import describe
 from cutaway.errors import ConfigError, InputError
 from cutaway.models.config import StackConfig, TransformerConfig
 from cutaway.models.heads import build_head
@@ -109,7 +109,7 @@ class Transformer(Network):
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
         if not isinstance(config, TransformerConfig):
-            raise ConfigError(f"Transformer takes a TransformerConfig, not {named(config)}; see cutaway.build")
+            raise ConfigError(f"Transformer takes a TransformerConfig, not {describe(config)}; see cutaway.build")
         self.config: TransformerConfig = config
         both = config.encoder is not None and config.decoder is not None
         self.encoder = None if config.encoder is None else build_stack(config.encoder, causal=False, cross=False)

@@ -5,7 +5,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from cutaway.checks import Count, Size, check, check_arguments, named
+from cutaway.checks import Count, Size, check, check_arguments, describe
 from cutaway.errors import ConfigError, InputError
 from cutaway.parts.dropout import Dropout
 from cutaway.parts.lookup import EmbeddingTable
@@ -59,7 +59,7 @@ class Embedding(nn.Module):
     def length(self, tokens_BT: Tensor) -> int:
         """How many places these tokens take."""
         if not isinstance(tokens_BT, Tensor):
-            raise InputError(f"tokens are {named(tokens_BT)}; give a torch tensor of ids, [batch, length]")
+            raise InputError(f"tokens are {describe(tokens_BT)}; give a torch tensor of ids, [batch, length]")
         if tokens_BT.dim() != 2:
             raise InputError(f"tokens have shape {list(tokens_BT.shape)}; expected [batch, length]")
         if tokens_BT.shape[1] == 0:
@@ -76,7 +76,7 @@ class Embedding(nn.Module):
             if segments_BT is None:
                 segments_BT = torch.zeros_like(tokens_BT)
             elif not isinstance(segments_BT, Tensor):
-                raise InputError(f"segments are {named(segments_BT)}; give a torch tensor of ids, as for the tokens")
+                raise InputError(f"segments are {describe(segments_BT)}; give a torch tensor of ids, as for the tokens")
             elif segments_BT.shape != tokens_BT.shape:
                 raise InputError(
                     f"segments have shape {list(segments_BT.shape)}; the tokens they belong to have "
@@ -137,7 +137,9 @@ class PatchEmbedding(nn.Module):
     def length(self, images_BCIJ: Tensor) -> int:
         """How many places these images take."""
         if not isinstance(images_BCIJ, Tensor):
-            raise InputError(f"images are {named(images_BCIJ)}; give a torch tensor, [batch, channels, rows, columns]")
+            raise InputError(
+                f"images are {describe(images_BCIJ)}; give a torch tensor, [batch, channels, rows, columns]"
+            )
         shape, side = list(images_BCIJ.shape), self.image_size
         problem = None
         if len(shape) != 4:

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from cutaway.checks import named
+from cutaway.checks import describe
 from cutaway.errors import InputError
 
 
@@ -20,7 +20,7 @@ class EmbeddingTable(nn.Module):
 
     def forward(self, ids: Tensor) -> Tensor:
         if not isinstance(ids, Tensor):
-            raise InputError(f"{self.what} ids are {named(ids)}; give a torch tensor of whole numbers")
+            raise InputError(f"{self.what} ids are {describe(ids)}; give a torch tensor of whole numbers")
         if ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
             dtype = str(ids.dtype).removeprefix("torch.")
             raise InputError(f"{self.what} ids have dtype {dtype}; they must be whole numbers (torch.long)")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from cutaway.checks import named
+from cutaway.checks import describe
 from cutaway.errors import InputError
 
 
@@ -140,7 +140,7 @@ def bias(
 def check_mask(mask: Tensor, shape: Sequence[int], what: str) -> Tensor:
     """A mask as given by a user: boolean and of the right shape."""
     if not isinstance(mask, Tensor):
-        raise InputError(f"{what} is {named(mask)}; give a torch tensor of booleans (masks.from_ones_and_zeros)")
+        raise InputError(f"{what} is {describe(mask)}; give a torch tensor of booleans (masks.from_ones_and_zeros)")
     if mask.dtype != torch.bool:
         raise InputError(
             f"{what} has dtype {str(mask.dtype).removeprefix('torch.')}; a mask is boolean, True = may attend "

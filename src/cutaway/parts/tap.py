@@ -14,7 +14,7 @@ from threading import Lock
 import torch
 from torch import Tensor, nn
 
-from cutaway.checks import named
+from cutaway.checks import describe
 from cutaway.errors import InputError, unknown
 
 Listener = Callable[[Tensor, str], Tensor | None]
@@ -63,7 +63,7 @@ class Tap(nn.Module):
             raise InputError(f"'{name}' is only for looking, nothing reads it afterwards; replace an earlier value")
         if not isinstance(replacement, Tensor):
             raise InputError(
-                f"a listener put {named(replacement)} in the place of '{name}'; return a tensor, or None to leave it"
+                f"a listener put {describe(replacement)} in the place of '{name}'; return a tensor, or None to leave it"
             )
         if replacement.shape != value.shape:
             raise InputError(

@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 from cutaway.studio.asgi import Message, Receive
 from cutaway.studio.limits import Limits
-from cutaway.studio.work_queue import Refused
+from cutaway.studio.work_queue import HTTPRefusal
 
 
 class Disconnected(Exception):  # noqa: N818
@@ -38,7 +38,7 @@ class Bodies:
                         return body
         except TimeoutError:
             self.release(body)
-            raise Refused(408, f"the body took longer than {self.limits.body_seconds:g} s to arrive") from None
+            raise HTTPRefusal(408, f"the body took longer than {self.limits.body_seconds:g} s to arrive") from None
         except BaseException:
             self.release(body)
             raise
@@ -50,11 +50,11 @@ class Bodies:
         if size > self.limits.body:
             raise too_long(self.limits)
         if self.n_bytes + more > self.limits.bodies:
-            raise Refused(429, "too many large requests are being answered already; try again soon", retry_after=1)
+            raise HTTPRefusal(429, "too many large requests are being answered already; try again soon", retry_after=1)
 
 
-def too_long(limits: Limits) -> Refused:
-    return Refused(413, f"the body is longer than {limits.body:,} bytes")
+def too_long(limits: Limits) -> HTTPRefusal:
+    return HTTPRefusal(413, f"the body is longer than {limits.body:,} bytes")
 
 
 def replayed(body: bytearray, receive: Receive) -> Receive:
@@ -131,5 +131,5 @@ def _real(digits: str) -> float:
     return number
 
 
-def _invalid(sentence: str) -> Refused:
-    return Refused(422, sentence)
+def _invalid(sentence: str) -> HTTPRefusal:
+    return HTTPRefusal(422, sentence)

@@ -7,7 +7,7 @@ from cutaway.studio.asgi import App, Message, Receive, Send, answer
 from cutaway.studio.bodies import Bodies, Disconnected, check_json, replayed, too_long
 from cutaway.studio.limits import Limits
 from cutaway.studio.responses import Responses
-from cutaway.studio.work_queue import Refused
+from cutaway.studio.work_queue import HTTPRefusal
 
 HERE = ("127.0.0.1", "localhost", "::1")
 TRUSTED = "trusted"
@@ -46,7 +46,7 @@ class Guard:
             if has_body:
                 check_json(body, self.limits)
             await self.app(_plainly_json(scope), replayed(body, receive), send)
-        except Refused as refused:
+        except HTTPRefusal as refused:
             await answer(send, refused.status, str(refused), refused.headers)
         except Disconnected:
             pass
@@ -56,10 +56,10 @@ class Guard:
     def _check_sender(self, headers: dict[str, str]) -> None:
         host = headers.get("host", "")
         if "@" in host or _hostname(f"http://{host}") not in HERE:
-            raise Refused(403, f"this studio answers at 127.0.0.1 and localhost only, not at {host[:100]!r}")
+            raise HTTPRefusal(403, f"this studio answers at 127.0.0.1 and localhost only, not at {host[:100]!r}")
         origin = headers.get("origin")
         if origin is not None and origin != f"http://{host}":
-            raise Refused(403, f"pages of {origin[:100]!r} may not ask this studio")
+            raise HTTPRefusal(403, f"pages of {origin[:100]!r} may not ask this studio")
 
     def _check_token(self, scope: Message, headers: dict[str, str]) -> None:
         """The page itself and its scripts are the same for everybody, and ask for the token in their turn."""
@@ -67,15 +67,15 @@ class Guard:
         if secrets.compare_digest(f"{scheme.lower()} {token.strip()}".encode(), self.authorization):
             scope.setdefault("state", {})[TRUSTED] = True
         elif scope["path"] != "/" and not scope["path"].startswith("/assets/"):
-            raise Refused(401, NO_TOKEN)
+            raise HTTPRefusal(401, NO_TOKEN)
 
     def _check_type(self, headers: dict[str, str]) -> None:
         kind, _, options = headers.get("content-type", "").partition(";")
         if kind.strip().lower() != "application/json":
-            raise Refused(415, "the body must be JSON: Content-Type: application/json")
+            raise HTTPRefusal(415, "the body must be JSON: Content-Type: application/json")
         charset = options.replace(" ", "").replace('"', "").lower()
         if charset not in ("", "charset=utf-8") or headers.get("content-encoding", "identity") != "identity":
-            raise Refused(415, "the body must be JSON in UTF-8, and not compressed")
+            raise HTTPRefusal(415, "the body must be JSON in UTF-8, and not compressed")
         length = headers.get("content-length", "0")
         if len(length) > 15 or int(length) > self.limits.body:
             raise too_long(self.limits)

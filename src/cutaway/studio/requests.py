@@ -33,7 +33,7 @@ class Writing(Body):
     length_penalty: Annotated[float, Field(ge=-10, le=10)] = 1.0
 
 
-class AskRun(Body):
+class RunRequest(Body):
     """One text or image to run and keep every value of."""
 
     model: ModelName
@@ -48,7 +48,7 @@ class AskRun(Body):
     edits: Annotated[list[dict[str, Any]], Field(max_length=LIMITS.edits)] = []
 
 
-class AskNext(Body):
+class NextRequest(Body):
     """What may come after a text and the tokens written so far."""
 
     model: ModelName
@@ -61,7 +61,7 @@ class AskNext(Body):
     n: Annotated[int, Field(ge=1, le=100, description="how many words to tell")] = 12
 
 
-class AskBeams(Body):
+class BeamsRequest(Body):
     """Beam search, with all that it looked at."""
 
     model: ModelName
@@ -72,7 +72,7 @@ class AskBeams(Body):
     prefix: Annotated[list[TokenId], Field(max_length=LIMITS.tokens)] = []
 
 
-class AskGenerate(Body):
+class GenerateRequest(Body):
     """A text, token by token."""
 
     model: ModelName
@@ -88,21 +88,21 @@ class AskGenerate(Body):
     alternatives: Annotated[int, Field(ge=0, le=50)] = 8
 
 
-class OtherNote(Body):
+class OtherInputs(Body):
     """An example of the notes with other numbers."""
 
     number: int
     inputs: dict[str, Any]
 
 
-class AskNotesPage(Body):
+class NotesPageRequest(Body):
     """`view` is the address that the page opens; `other`: an example that it shows with other numbers."""
 
     view: Annotated[str, Field(max_length=LIMITS.text)] = ""
-    other: OtherNote | None = None
+    other: OtherInputs | None = None
 
 
-class AskNotes(Body):
+class NotesRequest(Body):
     """Other numbers for an example of the notes: its `inputs`, in the same shape."""
 
     inputs: dict[str, Any]

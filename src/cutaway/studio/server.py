@@ -16,15 +16,22 @@ from starlette.staticfiles import StaticFiles
 import cutaway
 from cutaway.checkpoints.weights import raw_bytes
 from cutaway.errors import CutawayError, UnknownNameError
-from cutaway.seeing.render.serialize import plain
+from cutaway.seeing.render.serialize import json_safe
 from cutaway.seeing.trace.trace import Trace
 from cutaway.studio import slicing
 from cutaway.studio.asgi import sentence_body
 from cutaway.studio.guard import Guard
 from cutaway.studio.limits import Limits
-from cutaway.studio.requests import AskBeams, AskGenerate, AskNext, AskNotes, AskNotesPage, AskRun
+from cutaway.studio.requests import (
+    BeamsRequest,
+    GenerateRequest,
+    NextRequest,
+    NotesPageRequest,
+    NotesRequest,
+    RunRequest,
+)
 from cutaway.studio.studio import Studio
-from cutaway.studio.work_queue import Desk, Refused, Ticket
+from cutaway.studio.work_queue import Deadline, HTTPRefusal, WorkQueue
 
 PAGE = Path(str(resources.files("cutaway.studio"))) / "page"
 NOT_BUILT = "the page is not built; in the sources of cutaway: make web"
@@ -50,7 +57,7 @@ ERRORS: dict[int | str, dict[str, Any]] = {
 def server(studio: Studio, token: str, limits: Limits | None = None) -> Guard:
     """The whole application: an ASGI app that uvicorn, or a test, can run. Only who has the `token` may ask it."""
     limits = limits or studio.limits
-    desk = Desk(limits)
+    desk = WorkQueue(limits)
 
     @asynccontextmanager
     async def life(_: FastAPI) -> AsyncIterator[None]:
@@ -65,7 +72,7 @@ def server(studio: Studio, token: str, limits: Limits | None = None) -> Guard:
     )  # fmt: skip
     _errors(app)
 
-    async def done(request: Request, work: Callable[[Ticket], T]) -> T:
+    async def done(request: Request, work: Callable[[Deadline], T]) -> T:
         return await desk.do(work, request.is_disconnected)
 
     @app.get("/api/models", tags=["models"])
@@ -74,7 +81,7 @@ def server(studio: Studio, token: str, limits: Limits | None = None) -> Guard:
         return {"models": studio.described}
 
     @app.post("/api/run", tags=["traces"])
-    async def run(request: Request, asked: AskRun) -> dict[str, Any]:
+    async def run(request: Request, asked: RunRequest) -> dict[str, Any]:
         """Run a text (or image) and keep every value on the way; with `edits`, changed on the way."""
         return await done(request, lambda ticket: studio.run(asked, ticket.check))
 
@@ -114,17 +121,17 @@ def server(studio: Studio, token: str, limits: Limits | None = None) -> Guard:
         return Response(text, media_type="text/html", headers=headers)
 
     @app.post("/api/next", tags=["writing"])
-    async def following(request: Request, asked: AskNext) -> dict[str, Any]:
+    async def following(request: Request, asked: NextRequest) -> dict[str, Any]:
         """What may come next, plainly and as temperature, top-k, top-p and min-p leave it."""
         return await done(request, lambda _: studio.next(asked))
 
     @app.post("/api/beams", tags=["writing"])
-    async def beams(request: Request, asked: AskBeams) -> dict[str, Any]:
+    async def beams(request: Request, asked: BeamsRequest) -> dict[str, Any]:
         """Beam search as a tree: every candidate it looked at, and the texts it found."""
         return await done(request, lambda ticket: studio.beams(asked, ticket.check))
 
     @app.post("/api/generate", tags=["writing"], response_class=StreamingResponse)
-    async def generate(asked: AskGenerate) -> StreamingResponse:
+    async def generate(asked: GenerateRequest) -> StreamingResponse:
         """A text as it is written, as server-sent events: `token`, then `done` (or `error`)."""
         events = desk.stream(lambda ticket: studio.generate(asked, ticket.check))
         first = await anext(events)  # what is wrong with the request has a status of its own
@@ -136,7 +143,7 @@ def server(studio: Studio, token: str, limits: Limits | None = None) -> Guard:
         return await done(request, lambda _: studio.notes())
 
     @app.post("/api/notes/html", tags=["notes"])
-    async def notes_page(request: Request, asked: AskNotesPage) -> Response:
+    async def notes_page(request: Request, asked: NotesPageRequest) -> Response:
         """The notes as one page that needs nothing else."""
         text = await done(request, lambda _: studio.notes_page(asked))
         return Response(
@@ -144,7 +151,7 @@ def server(studio: Studio, token: str, limits: Limits | None = None) -> Guard:
         )
 
     @app.post("/api/notes/{number}", tags=["notes"])
-    async def one_note(request: Request, number: int, asked: AskNotes) -> dict[str, Any]:
+    async def one_note(request: Request, number: int, asked: NotesRequest) -> dict[str, Any]:
         """One worked example with other numbers."""
         return await done(request, lambda _: studio.note(number, asked.inputs))
 
@@ -163,7 +170,7 @@ def _json(trace: Trace, name: str, at: str | None, limits: Limits) -> Response:
     labels = [None if words is None or len(words) > 1000 else list(words) for words in trace.labels(name)]
     return JSONResponse({
         "name": name, "axes": trace.axes(name), "formula": trace.formula(name), "labels": labels,
-        "shape": list(part.shape), "values": plain(part),
+        "shape": list(part.shape), "values": json_safe(part),
     })  # fmt: skip
 
 
@@ -172,13 +179,13 @@ async def _sent(first: Mapping[str, Any], rest: AsyncIterator[Mapping[str, Any]]
     try:
         async for each in rest:
             yield _event(each)
-    except (CutawayError, Refused) as error:
+    except (CutawayError, HTTPRefusal) as error:
         yield _event({"event": "error", "error": str(error)})
 
 
 def _event(data: Mapping[str, Any]) -> bytes:
     rest = {key: value for key, value in data.items() if key != "event"}
-    return f"event: {data['event']}\ndata: {json.dumps(plain(rest), ensure_ascii=False)}\n\n".encode()
+    return f"event: {data['event']}\ndata: {json.dumps(json_safe(rest), ensure_ascii=False)}\n\n".encode()
 
 
 def _errors(app: FastAPI) -> None:
@@ -187,8 +194,8 @@ def _errors(app: FastAPI) -> None:
     def answer(status: int, sentence: str, headers: Mapping[str, str] | None = None) -> Response:
         return Response(sentence_body(sentence), status, headers, "application/json")
 
-    @app.exception_handler(Refused)
-    async def refused(_: Request, error: Refused) -> Response:
+    @app.exception_handler(HTTPRefusal)
+    async def refused(_: Request, error: HTTPRefusal) -> Response:
         return answer(error.status, str(error), error.headers)
 
     @app.exception_handler(CutawayError)

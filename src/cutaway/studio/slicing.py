@@ -4,7 +4,7 @@ from torch import Tensor
 
 from cutaway.errors import InputError
 from cutaway.seeing.trace.trace import Trace
-from cutaway.studio.work_queue import Refused
+from cutaway.studio.work_queue import HTTPRefusal
 
 
 def part(value: Tensor, at: str | None, limit: int) -> Tensor:
@@ -14,20 +14,20 @@ def part(value: Tensor, at: str | None, limit: int) -> Tensor:
         try:
             bounds = [int(bound) if bound.strip() else None for bound in text.split(":")]
         except ValueError:
-            raise Refused(422, f"at={at!r} is no slice; give numbers and ranges, such as 0,2,:,1:4") from None
+            raise HTTPRefusal(422, f"at={at!r} is no slice; give numbers and ranges, such as 0,2,:,1:4") from None
         if len(bounds) == 1 and bounds[0] is not None:
             if not -n <= bounds[0] < n:
-                raise Refused(422, f"there is no {bounds[0]} among {n} (at={at!r})")
+                raise HTTPRefusal(422, f"there is no {bounds[0]} among {n} (at={at!r})")
             places.append(bounds[0])
         elif len(bounds) == 2 or text == ":":
             places.append(slice(*bounds[:2]))
         else:
-            raise Refused(422, f"at={at!r} is no slice; give numbers and ranges, such as 0,2,:,1:4")
+            raise HTTPRefusal(422, f"at={at!r} is no slice; give numbers and ranges, such as 0,2,:,1:4")
     if at and len(at.split(",")) > value.dim():
-        raise Refused(422, f"at={at!r} names more axes than the {value.dim()} there are")
+        raise HTTPRefusal(422, f"at={at!r} names more axes than the {value.dim()} there are")
     found = value[tuple(places)]
     if found.numel() > limit:
-        raise Refused(413, f"{found.numel():,} numbers are more than the {limit:,} sent at once; ask for a slice")
+        raise HTTPRefusal(413, f"{found.numel():,} numbers are more than the {limit:,} sent at once; ask for a slice")
     return found
 
 

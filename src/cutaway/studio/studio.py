@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from cutaway.decoding.sample import warped
+from cutaway.decoding.sample import warp_logits
 from cutaway.decoding.search import stream
 from cutaway.errors import InputError
 from cutaway.models.generation import Generation, Prompt, limited
@@ -20,18 +20,18 @@ from cutaway.seeing.explain import explain_at
 from cutaway.seeing.interventions.edits import listeners, read_edits
 from cutaway.seeing.notes import notes, quiz
 from cutaway.seeing.render import html
-from cutaway.seeing.render.model_json import describe, longest
-from cutaway.seeing.render.serialize import told, top_of
-from cutaway.seeing.trace.inputs import Given, prepare, traced, usual
+from cutaway.seeing.render.model_json import longest, model_to_json
+from cutaway.seeing.render.serialize import top_of, trace_to_json
+from cutaway.seeing.trace.inputs import ModelInputs, default_generation, prepare, run_traced
 from cutaway.seeing.trace.labels import Spelling
 from cutaway.seeing.trace.search_trace import next_logits, quickest, search
 from cutaway.seeing.trace.trace import Trace
 from cutaway.studio import slicing
 from cutaway.studio.limits import Limits
-from cutaway.studio.requests import AskBeams, AskGenerate, AskNext, AskNotesPage, AskRun, Writing
-from cutaway.studio.trace_store import Kept, Traces
-from cutaway.studio.work_queue import Refused
-from cutaway.tasks.requirements import sees
+from cutaway.studio.requests import BeamsRequest, GenerateRequest, NextRequest, NotesPageRequest, RunRequest, Writing
+from cutaway.studio.trace_store import StoredTrace, TraceStore
+from cutaway.studio.work_queue import HTTPRefusal
+from cutaway.tasks.requirements import reads_images
 
 if TYPE_CHECKING:
     from cutaway.model import Model
@@ -46,37 +46,40 @@ class Studio:
     def __init__(self, models: Sequence["Model"], limits: Limits | None = None) -> None:
         self.limits = limits or Limits()
         self.models = {model.name: model for model in models}
-        self.traces = Traces(self.limits)
-        self.described = [describe(model, self.limits.tokens) for model in models]
+        self.traces = TraceStore(self.limits)
+        self.described = [model_to_json(model, self.limits.tokens) for model in models]
 
     def model(self, name: str) -> "Model":
         if name not in self.models:
-            raise Refused(404, f"no model {name[:100]!r} here; this studio has {', '.join(self.models)}")
+            raise HTTPRefusal(404, f"no model {name[:100]!r} here; this studio has {', '.join(self.models)}")
         return self.models[name]
 
-    def run(self, asked: AskRun, check: Check) -> dict[str, Any]:
+    def run(self, asked: RunRequest, check: Check) -> dict[str, Any]:
         """TraceInfo."""
         begin = time.perf_counter()
         model = self.model(asked.model)
         self._check_length(model, asked.text, asked.pair)
         self._check_length(model, asked.target)
         trace = self._traced(model, asked, check)
-        info = told(model, trace, text=asked.text) | {"edits": asked.edits, "seconds": time.perf_counter() - begin}
-        return self.traces.add(Kept(trace, model.name, info)).info
+        info = trace_to_json(model, trace, text=asked.text) | {
+            "edits": asked.edits,
+            "seconds": time.perf_counter() - begin,
+        }
+        return self.traces.add(StoredTrace(trace, model.name, info)).info
 
-    def _traced(self, model: "Model", asked: AskRun, check: Check) -> Trace:
+    def _traced(self, model: "Model", asked: RunRequest, check: Check) -> Trace:
         """With edits a text is written under them, each word from the start: what its trace shows is what it did."""
         edits = read_edits(asked.edits, self._patches(asked.edits))
         if not edits:
             given = self._given(model, asked, check)
-            return traced(model, given, replace={"*": lambda *_: check()})
+            return run_traced(model, given, replace={"*": lambda *_: check()})
         with listening(model.network, listeners(model.network, edits, writes=True)):
             given = self._given(model, asked, check, cached=False)
         changes = listeners(model.network, edits, writes=given.search is not None)
-        return traced(model, given, replace={"*": lambda *_: check(), **changes})
+        return run_traced(model, given, replace={"*": lambda *_: check(), **changes})
 
-    def _given(self, model: "Model", asked: AskRun, check: Check, *, cached: bool = True) -> Given:
-        if sees(model):  # and a text must not be taken for the path of one
+    def _given(self, model: "Model", asked: RunRequest, check: Check, *, cached: bool = True) -> ModelInputs:
+        if reads_images(model):  # and a text must not be taken for the path of one
             if asked.image is None or asked.model_fields_set - {"model", "image", "edits"}:
                 raise InputError(f"{model.name} reads an image and nothing else: give image, a file in base64")
             try:
@@ -96,7 +99,7 @@ class Studio:
             generation=self._generation(model, asked, cached=cached), check=check,
         )  # fmt: skip
 
-    def _generation(self, model: "Model", asked: AskRun, *, cached: bool) -> Generation | None:
+    def _generation(self, model: "Model", asked: RunRequest, *, cached: bool) -> Generation | None:
         """How the model writes what it is not given; None if it shall not.
 
         Changed, it may never come to an end, and without a cache each word takes longer than the last: it gets less
@@ -104,7 +107,7 @@ class Studio:
         """
         if asked.generate is None and not (model.network.has_encoder and model.network.has_decoder):
             return None
-        wish, plain = asked.generate or Writing(), usual(model)
+        wish, plain = asked.generate or Writing(), default_generation(model)
         room = wish.max_new_tokens or longest(model, self.limits.tokens)
         if not cached and wish.max_new_tokens is None and model.tokenizer is not None:
             room = min(room, 2 * len(model.tokenizer.encode(asked.text or "").ids) + 16)
@@ -124,7 +127,7 @@ class Studio:
         most = longest(model, self.limits.tokens)
         if (n := len(model.tokenizer.encode(text, pair).ids)) > most:
             what = "the text has" if pair is None else "the two texts have"
-            raise Refused(413, f"{what} {n} tokens; at most {most} are taken here")
+            raise HTTPRefusal(413, f"{what} {n} tokens; at most {most} are taken here")
 
     def explain(self, number: str, name: str, at: str) -> dict[str, Any]:
         trace = self.traces.get(number).trace
@@ -142,16 +145,16 @@ class Studio:
         kept = self.traces.get(number)
         return html.page(kept.trace, view=view, info=kept.info)
 
-    def next(self, asked: AskNext) -> dict[str, Any]:
+    def next(self, asked: NextRequest) -> dict[str, Any]:
         """The distribution of the next token, before and after what sampling does to it."""
         model = self._writer(asked.model)
         self._check_ids(model, asked.prefix)
         prompt = self._prompt(model, asked.text)
-        logits_V, possible_V = next_logits(model.network, prompt, asked.prefix, model.usage, usual(model))
+        logits_V, possible_V = next_logits(model.network, prompt, asked.prefix, model.usage, default_generation(model))
         options = Generation(
             sample=True, temperature=asked.temperature, top_k=asked.top_k, top_p=asked.top_p, min_p=asked.min_p
         )  # fmt: skip
-        warped_V = warped(possible_V[None], options)[0]
+        warped_V = warp_logits(possible_V[None], options)[0]
         vocabulary = self._spelling(model)
         [plain], [left] = (top_of(each[None].softmax(-1), vocabulary, asked.n) for each in (logits_V, warped_V))
         return {
@@ -163,7 +166,7 @@ class Studio:
             "end": list(model.usage.end),
         }
 
-    def beams(self, asked: AskBeams, check: Check) -> dict[str, Any]:
+    def beams(self, asked: BeamsRequest, check: Check) -> dict[str, Any]:
         model = self._writer(asked.model)
         self._check_ids(model, asked.prefix)
         options = replace(
@@ -186,7 +189,7 @@ class Studio:
             ],
         }  # fmt: skip
 
-    def generate(self, asked: AskGenerate, check: Check) -> Iterator[dict[str, Any]]:
+    def generate(self, asked: GenerateRequest, check: Check) -> Iterator[dict[str, Any]]:
         model = self._writer(asked.model)
         self._check_ids(model, asked.prefix)
         options = replace(
@@ -211,7 +214,7 @@ class Studio:
 
     def _usual(self, model: "Model", new: int, prefix: Sequence[int]) -> Generation:
         """The model's own way to write, from a prefix; its groups of beams would not fit any number of them."""
-        plain = limited(usual(model), self._room(new, prefix))
+        plain = limited(default_generation(model), self._room(new, prefix))
         return replace(plain, prefix=tuple(prefix), beam_groups=1, diversity=0.0)
 
     def _room(self, new: int, prefix: Sequence[int]) -> int:
@@ -251,7 +254,7 @@ class Studio:
         asked = [asdict(each) | {"demonstration": quiz.demonstrate(each.number)} for each in quiz.questions()]
         return {"examples": examples, "quiz": asked}
 
-    def notes_page(self, asked: AskNotesPage) -> str:
+    def notes_page(self, asked: NotesPageRequest) -> str:
         other = None if asked.other is None else self.note(asked.other.number, asked.other.inputs)
         return html.filled(
             {"models": [], "traces": [], "notes": self.notes() | {"other": other}, "address": asked.view}

@@ -8,11 +8,11 @@ from typing import Any
 
 from cutaway.seeing.trace.trace import Trace
 from cutaway.studio.limits import Limits
-from cutaway.studio.work_queue import Refused
+from cutaway.studio.work_queue import HTTPRefusal
 
 
 @dataclass
-class Kept:
+class StoredTrace:
     """A trace, the model it is of, and what the page is told of it."""
 
     trace: Trace
@@ -24,24 +24,26 @@ class Kept:
         return sum(part.numel() * part.element_size() for name in self.trace for part in self.trace.every(name))
 
 
-class Traces:
+class TraceStore:
     """At most so many, and so many bytes, as the limits say."""
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
-        self._kept: OrderedDict[str, tuple[Kept, int]] = OrderedDict()
+        self._kept: OrderedDict[str, tuple[StoredTrace, int]] = OrderedDict()
         self._lock = Lock()
 
     @property
     def size(self) -> int:
         return sum(size for _, size in self._kept.values())
 
-    def add(self, kept: Kept) -> Kept:
+    def add(self, kept: StoredTrace) -> StoredTrace:
         """The same, with the number that it is kept under."""
         size = kept.size
         if size > self.limits.trace_bytes:
-            raise Refused(413, f"the values take {size / 1e6:.0f} MB; at most {self.limits.trace_bytes / 1e6:.0f} MB "
-                               "are kept of a text: give a shorter one")  # fmt: skip
+            most = self.limits.trace_bytes / 1e6
+            raise HTTPRefusal(
+                413, f"the values take {size / 1e6:.0f} MB, at most {most:.0f} are kept: give a shorter text"
+            )
         number = kept.info["id"] = secrets.token_urlsafe(9)
         with self._lock:
             self._kept[number] = kept, size
@@ -49,9 +51,9 @@ class Traces:
                 self._kept.popitem(last=False)
         return kept
 
-    def get(self, number: str) -> Kept:
+    def get(self, number: str) -> StoredTrace:
         with self._lock:
             if number not in self._kept:
-                raise Refused(404, "this trace is no longer here; run the text again")
+                raise HTTPRefusal(404, "this trace is no longer here; run the text again")
             self._kept.move_to_end(number)
             return self._kept[number][0]

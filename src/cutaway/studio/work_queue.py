@@ -14,7 +14,7 @@ _LOOK = 0.05  # seconds between two looks at whether somebody still waits
 _END = object()
 
 
-class Refused(Exception):  # noqa: N818  # it is no error of ours
+class HTTPRefusal(Exception):  # noqa: N818  # it is no error of ours
     """A sentence for the client, and the status that goes with it."""
 
     def __init__(self, status: int, sentence: str, *, retry_after: int | None = None) -> None:
@@ -32,7 +32,7 @@ class Stopped(Exception):  # noqa: N818
     """Raised inside work that nobody waits for any more."""
 
 
-class Ticket:
+class Deadline:
     """What work asks from time to time: `check` raises when it should stop."""
 
     def __init__(self, seconds: float) -> None:
@@ -52,7 +52,7 @@ Left = Callable[[], Awaitable[bool]]
 """Whether the client has left."""
 
 
-class Desk:
+class WorkQueue:
     """Work is done in threads; what is asked for here waits for a free one."""
 
     def __init__(self, limits: Limits) -> None:
@@ -63,19 +63,21 @@ class Desk:
     def close(self) -> None:
         self.threads.shutdown(wait=False, cancel_futures=True)
 
-    def _enter(self) -> Ticket:
+    def _enter(self) -> Deadline:
         if self.n_inside >= self.limits.working + self.limits.waiting:
-            raise Refused(429, f"{self.n_inside} requests are being answered already; try again soon", retry_after=1)
+            raise HTTPRefusal(
+                429, f"{self.n_inside} requests are being answered already; try again soon", retry_after=1
+            )
         self.n_inside += 1
-        return Ticket(self.limits.seconds)
+        return Deadline(self.limits.seconds)
 
     def _leave(self, *_: object) -> None:
         self.n_inside -= 1
 
-    def _late(self) -> Refused:
-        return Refused(503, f"this took longer than {self.limits.seconds:g} s; ask for less", retry_after=1)
+    def _late(self) -> HTTPRefusal:
+        return HTTPRefusal(503, f"this took longer than {self.limits.seconds:g} s; ask for less", retry_after=1)
 
-    async def do(self, work: Callable[[Ticket], T], left: Left) -> T:
+    async def do(self, work: Callable[[Deadline], T], left: Left) -> T:
         """What `work` gives. It is stopped when it is late, or when the client leaves."""
         ticket = self._enter()
 
@@ -97,7 +99,7 @@ class Desk:
             ticket.stopped = True
             done.add_done_callback(_forget)
 
-    async def stream(self, work: Callable[[Ticket], Iterator[T]]) -> AsyncIterator[T]:
+    async def stream(self, work: Callable[[Deadline], Iterator[T]]) -> AsyncIterator[T]:
         """What `work` yields, as it comes. Who stops listening stops the work."""
         ticket = self._enter()
         loop = asyncio.get_running_loop()

@@ -4,14 +4,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, overload
 
-from cutaway.checks import Size, check, named
+from cutaway.checks import Size, check, describe
 from cutaway.errors import InputError
 from cutaway.models.config import AnswerSpan
 from cutaway.tasks.answer_text import answer_text
-from cutaway.tasks.batching import BATCH_TOKENS, each, prepared, read_in_order
+from cutaway.tasks.batching import BATCH_TOKENS, map_inputs, prepared, read_in_order
 from cutaway.tasks.options import Options
 from cutaway.tasks.reader import InputRow, Inputs, Pair, Reader
-from cutaway.tasks.requirements import check_able
+from cutaway.tasks.requirements import require
 from cutaway.tasks.spans import Answer, Window, best_answer, best_spans
 from cutaway.text.tokenizer import Encoding
 
@@ -92,7 +92,7 @@ def answer(
             )
         options: Options = {"n_best": top, "max_new_tokens": max_tokens, "engine": engine, "precision": precision}
         return answer_text(model, questions, lambda given: _pair(given, context), _is_question, options)
-    check_able(model, "answer", AnswerSpan)
+    require(model, "answer", AnswerSpan)
     reader = Reader(model, "answer", engine, precision)
     classify = reader.tokenizer.special.classify
 
@@ -135,7 +135,7 @@ def answer(
         ):  # fmt: skip
             yield best_answer(one.input.context, one.input.encoding.offsets, one.said, top, no_answer_above)
 
-    return each(questions, run, _is_question, "question")
+    return map_inputs(questions, run, _is_question, "question")
 
 
 @dataclass(frozen=True)
@@ -162,11 +162,11 @@ def _pair(question: Question, context: str | None) -> Pair:
             raise InputError("there is no context to answer from; give context=…, or pairs (question, context)")
         return question, context
     if context is not None or not _is_pair(question):
-        raise InputError(f"expected a question, or a pair (question, context) alone, found {named(question)}")
+        raise InputError(f"expected a question, or a pair (question, context) alone, found {describe(question)}")
     _check_context(question[1])
     return question
 
 
 def _check_context(context: object) -> None:
     if not isinstance(context, str) or not context.strip():
-        raise InputError(f"the context is {named(context)}; give the text that holds the answer")
+        raise InputError(f"the context is {describe(context)}; give the text that holds the answer")

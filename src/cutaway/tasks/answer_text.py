@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from cutaway.models.generation import Prompt
-from cutaway.tasks.batching import each
+from cutaway.tasks.batching import map_inputs
 from cutaway.tasks.options import Options
-from cutaway.tasks.requirements import cannot
+from cutaway.tasks.requirements import unsupported
 from cutaway.tasks.spans import Answer, Span
 from cutaway.tasks.task_params import tasks_of
 from cutaway.tasks.writer import Text, Writer
@@ -30,7 +30,7 @@ def answer_text(
     """
     tokenizer = model.tokenizer
     if tokenizer is not None and tokenizer.id_of("<extra_id_0>") is None and not tasks_of(model):
-        raise cannot(model, "answer")  # neither T5's blanks in its vocabulary nor tasks that it was taught
+        raise unsupported(model, "answer")  # neither T5's blanks in its vocabulary nor tasks that it was taught
     writer = Writer(model, "answer", options, details=True)
 
     def prompt(asked: Any) -> Prompt | None:
@@ -45,7 +45,7 @@ def answer_text(
             best, *others = [_span(text, writer.generation.length_penalty) for text in texts]
             yield Answer(best.text, None, None, best.score, best.probability, tuple(others))
 
-    return each(questions, run, is_question, "question")
+    return map_inputs(questions, run, is_question, "question")
 
 
 def _span(text: Text, length_penalty: float) -> Span:

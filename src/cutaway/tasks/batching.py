@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 
 import torch
 
-from cutaway.checks import named
+from cutaway.checks import describe
 from cutaway.errors import InputError
 from cutaway.machine.threads import side_by_side
 from cutaway.parts.tap import anybody_listens
@@ -29,7 +29,7 @@ X = TypeVar("X")
 R = TypeVar("R")
 
 
-def each(
+def map_inputs(
     inputs: object, run: Callable[[Iterator[X]], Iterator[R]], is_one: Callable[[object], bool], what: str = "text"
 ) -> R | list[R] | Iterator[R]:
     """`run`, a task on a stream, on whatever was given.
@@ -43,15 +43,15 @@ def each(
     if isinstance(inputs, Iterator):
         return run(inputs)
     if isinstance(inputs, Iterable) and not isinstance(inputs, str | bytes | Mapping):
-        return list(run(AtOnce(inputs)))
-    raise InputError(f"expected a {what}, a list or an iterator of them, found {named(inputs)}")
+        return list(run(Materialized(inputs)))
+    raise InputError(f"expected a {what}, a list or an iterator of them, found {describe(inputs)}")
 
 
 def is_text(inputs: object) -> bool:
     return isinstance(inputs, str)
 
 
-class AtOnce(Iterator[X]):
+class Materialized(Iterator[X]):
     """Inputs that are all there already: windows need not start small so that the first answer comes soon."""
 
     def __init__(self, inputs: Iterable[X]) -> None:
@@ -64,7 +64,7 @@ class AtOnce(Iterator[X]):
 def prepared(inputs: Iterator[X], prepare: Callable[[X], R]) -> Iterator[R]:
     """`prepare` on each input as it is taken; what fails here fails alone, after all that came before was answered."""
     results = map(prepare, inputs)
-    return AtOnce(results) if isinstance(inputs, AtOnce) else results
+    return Materialized(results) if isinstance(inputs, Materialized) else results
 
 
 def windows(inputs: Iterator[X], length: Callable[[X], int], largest: int | None = None) -> Iterator[list[X]]:
@@ -75,7 +75,7 @@ def windows(inputs: Iterator[X], length: Callable[[X], int], largest: int | None
     first.
     """
     largest = WINDOW if largest is None else largest
-    most = largest if isinstance(inputs, AtOnce) else 1
+    most = largest if isinstance(inputs, Materialized) else 1
     window: list[X] = []
     characters, asked = 0, time.monotonic()
     failed: Exception | None = None
@@ -89,7 +89,7 @@ def windows(inputs: Iterator[X], length: Callable[[X], int], largest: int | None
             break
         window.append(item)
         characters += length(item)
-        slow = time.monotonic() - asked > PATIENCE and not isinstance(inputs, AtOnce)
+        slow = time.monotonic() - asked > PATIENCE and not isinstance(inputs, Materialized)
         if len(window) >= most or characters >= WINDOW_CHARACTERS or slow:
             yield window
             window, characters, asked = [], 0, time.monotonic()
@@ -120,7 +120,7 @@ Row = TypeVar("Row")
 
 
 @dataclass(frozen=True)
-class Read(Generic[X, Row, R]):
+class Answered(Generic[X, Row, R]):
     """One input, the rows it was read as (none, one, or the windows of a long text), and what was said of each."""
 
     input: X
@@ -137,7 +137,7 @@ def read_in_order(
     length: Callable[[X], int],
     batch_tokens: int = BATCH_TOKENS,
     device: torch.device | None = None,
-) -> Iterator[Read[X, Row, R]]:
+) -> Iterator[Answered[X, Row, R]]:
     """Every input in order, with what `read` said of its rows; rows of about one length are read together, and on a CPU
     batches side by side."""
     parallel = (device is None or device.type == "cpu") and not anybody_listens()
@@ -152,4 +152,4 @@ def read_in_order(
                 said[i] = result
         answers = iter(said)
         for item, rows in zip(window, rows_by_input, strict=True):
-            yield Read(item, rows, [next(answers) for _ in rows])  # type: ignore[misc]  # every row was read
+            yield Answered(item, rows, [next(answers) for _ in rows])  # type: ignore[misc]  # every row was read

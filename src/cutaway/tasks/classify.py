@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, overload
 import torch
 from torch import Tensor
 
-from cutaway.checks import Size, check, named
+from cutaway.checks import Size, check, describe
 from cutaway.errors import InputError
 from cutaway.models.config import Classifier
-from cutaway.tasks.batching import BATCH_TOKENS, each, read_in_order
+from cutaway.tasks.batching import BATCH_TOKENS, map_inputs, read_in_order
 from cutaway.tasks.reader import InputRow, Inputs, Pair, Reader
-from cutaway.tasks.requirements import check_able
+from cutaway.tasks.requirements import require
 
 if TYPE_CHECKING:
     from cutaway.model import Model
@@ -75,7 +75,7 @@ def classify(
     (sigmoid). A text that is longer than the model reads is read in overlapping windows of one size, and their
     probabilities are averaged. An empty text has no class: its list is empty.
     """
-    check_able(model, "classify", Classifier)
+    require(model, "classify", Classifier)
     check("top", top, Size | None)
     check("batch_tokens", batch_tokens, Size)
     reader = Reader(model, "classify", engine, precision)
@@ -94,7 +94,7 @@ def classify(
         ):
             yield labels(model, torch.stack(one.said).mean(0), top) if one.said else []
 
-    return each(texts, run, is_text_or_pair)
+    return map_inputs(texts, run, is_text_or_pair)
 
 
 def is_text_or_pair(inputs: object) -> bool:
@@ -105,7 +105,7 @@ def is_text_or_pair(inputs: object) -> bool:
 
 def _pair(reader: Reader, pair: Pair) -> list[InputRow]:
     if not is_text_or_pair(pair):
-        raise InputError(f"expected a text or a pair (text, text), found {named(pair)}")
+        raise InputError(f"expected a text or a pair (text, text), found {describe(pair)}")
     first, second = (reader.tokenizer.encode(part, special=False).ids for part in pair)
     return reader.pair_rows(first, second, overlap=OVERLAP)
 

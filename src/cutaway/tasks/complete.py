@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from cutaway.errors import InputError
 from cutaway.models.generation import Prompt
-from cutaway.tasks.batching import each, is_text
+from cutaway.tasks.batching import is_text, map_inputs
 from cutaway.tasks.options import Options
 from cutaway.tasks.writer import Writer
 from cutaway.text.tokenizer import Tokenizer
@@ -35,7 +35,7 @@ def complete(
         return writer.shown(writer.write(inputs, prompt))
 
     if not stream:
-        return each(prompts, run, is_text)
+        return map_inputs(prompts, run, is_text)
     if not isinstance(prompts, str):
         raise InputError("stream=True writes one text; give one beginning, or leave stream out")
     if details:

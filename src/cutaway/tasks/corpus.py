@@ -19,9 +19,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from cutaway.cache import CacheEntry
-from cutaway.checkpoints.weights import WEIGHTS, Outgoing, Weights, raw_bytes, write_weights
+from cutaway.checkpoints.weights import WEIGHTS, TensorToWrite, Weights, raw_bytes, write_weights
 from cutaway.errors import InputError
-from cutaway.tasks.batching import AtOnce
+from cutaway.tasks.batching import Materialized
 from cutaway.text.lines import LONGEST, text_of
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ class FileLines(Corpus):
             if not self.cached:
                 return [piece(n) for n in sizes]
             tensors = {
-                f"vectors.{i:06}": Outgoing(torch.float32, (n, len(first)), lambda n=n: piece(n))  # type: ignore[misc]
+                f"vectors.{i:06}": TensorToWrite(torch.float32, (n, len(first)), lambda n=n: piece(n))  # type: ignore[misc]
                 for i, n in enumerate(sizes)
             }
             found = self.keep("vectors", lambda aside: write_weights(aside / WEIGHTS, tensors))
@@ -145,7 +145,7 @@ def _sizes(n: int) -> list[int]:
 
 
 def _vectors(texts: Iterable[str], n: int, embed: Embed, watch: Watch | None) -> Iterator[Tensor]:
-    vectors = embed(AtOnce(texts))
+    vectors = embed(Materialized(texts))
     return (F.normalize(vector, dim=0) for vector in (vectors if watch is None else watch(vectors, n)))
 
 

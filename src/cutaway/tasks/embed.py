@@ -9,10 +9,10 @@ from torch.nn import functional as F
 
 from cutaway.checks import Size, check
 from cutaway.models.config import SentenceVector
-from cutaway.tasks.batching import BATCH_TOKENS, each, is_text, read_in_order
+from cutaway.tasks.batching import BATCH_TOKENS, is_text, map_inputs, read_in_order
 from cutaway.tasks.pooling import Pooling, choose_pooling
 from cutaway.tasks.reader import InputRow, Reader
-from cutaway.tasks.requirements import check_able
+from cutaway.tasks.requirements import require
 
 if TYPE_CHECKING:
     from cutaway.model import Model
@@ -55,7 +55,7 @@ def embed(
     normalises): sentence-transformers would cut it. An empty text is read as the special tokens alone, as there; where
     there are none, its vector is 0.
     """
-    check_able(model, "embed", SentenceVector, None)
+    require(model, "embed", SentenceVector, None)
     check("batch_tokens", batch_tokens, Size)
     pooling = choose_pooling(model, pooling)
     reader = Reader(model, "embed", engine, precision)
@@ -86,7 +86,7 @@ def embed(
             else:
                 yield torch.zeros(stack.d_model)
 
-    found = each(texts, run, is_text)
+    found = map_inputs(texts, run, is_text)
     if not isinstance(found, list):
         return found
     return torch.stack(found) if found else torch.zeros(0, stack.d_model)

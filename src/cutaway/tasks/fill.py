@@ -10,9 +10,9 @@ from torch import Tensor
 from cutaway.checks import Size, check
 from cutaway.errors import InputError
 from cutaway.models.config import MaskedLanguageModel
-from cutaway.tasks.batching import each, is_text, prepared, read_in_order
+from cutaway.tasks.batching import is_text, map_inputs, prepared, read_in_order
 from cutaway.tasks.reader import InputRow, Reader
-from cutaway.tasks.requirements import check_able
+from cutaway.tasks.requirements import require
 from cutaway.text.tokenizer import Encoding, check_text
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def fill(
     Blanks of one text are filled independently of each other. An empty text has no blanks and stays empty; any other
     text without a blank is an error, and so is one that is longer than the model reads: windows would cut the sentence.
     """
-    check_able(model, "fill", MaskedLanguageModel)
+    require(model, "fill", MaskedLanguageModel)
     check("top", top, Size)
     reader = Reader(model, "fill", engine, precision)
     mask = reader.tokenizer.special.mask
@@ -111,7 +111,7 @@ def fill(
             blanks = tuple(one.said[0]) if one.said else ()
             yield Filled(_filled(one.input, blank, [candidates[0].text for candidates in blanks]), blanks)
 
-    return each(texts, run, is_text)
+    return map_inputs(texts, run, is_text)
 
 
 def _row(reader: Reader, text: str, found: Encoding) -> InputRow:

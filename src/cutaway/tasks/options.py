@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from cutaway.checks import named
+from cutaway.checks import describe
 from cutaway.errors import ConfigError
 from cutaway.models.generation import SAMPLING, Generation, Numbers, changed, without_sampling
 from cutaway.text.tokenizer import Tokenizer
@@ -20,7 +20,7 @@ class Options(Numbers, total=False):
     precision: str | None
 
 
-def generation(options: Options, default: Generation, tokenizer: Tokenizer) -> Generation:
+def to_generation(options: Options, default: Generation, tokenizer: Tokenizer) -> Generation:
     """`default`, changed by what a user asks for; their words become tokens.
 
     An option of sampling switches sampling on, beams or a temperature of 0 switch it off. Defaults give way to what is
@@ -69,9 +69,9 @@ def _choose_sampling(asked: dict[str, Any]) -> None:
 def _texts(name: str, value: object, *, empty: bool = False) -> tuple[str, ...]:
     texts = (value,) if isinstance(value, str) else value
     if not isinstance(texts, Sequence) or not all(isinstance(text, str) for text in texts):
-        raise ConfigError(f"{name}={named(value)}: expected a text, or a list of texts")
+        raise ConfigError(f"{name}={describe(value)}: expected a text, or a list of texts")
     if name == "prefix" and len(texts) != 1:
-        raise ConfigError(f"prefix={named(value)}: expected one text")
+        raise ConfigError(f"prefix={describe(value)}: expected one text")
     if not empty and not all(text.strip() or (text and name == "stop") for text in texts):
         raise ConfigError(f"{name} has an empty text; leave it out")
     return tuple(texts)

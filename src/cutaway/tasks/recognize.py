@@ -10,10 +10,10 @@ from torch import Tensor
 from cutaway.checks import Size, check
 from cutaway.devices import DTYPES
 from cutaway.models.config import Classifier, StackConfig
-from cutaway.tasks.batching import each, prepared, windows
+from cutaway.tasks.batching import map_inputs, prepared, windows
 from cutaway.tasks.classify import Label, labels, probabilities
 from cutaway.tasks.image_processing import pixels_of, processing_of
-from cutaway.tasks.requirements import cannot
+from cutaway.tasks.requirements import unsupported
 
 if TYPE_CHECKING:
     import PIL.Image
@@ -75,7 +75,7 @@ def recognize(
     config = model.config
     stack = config.encoder
     if not isinstance(config.head, Classifier) or not isinstance(stack, StackConfig) or stack.patches is None:
-        raise cannot(model, "recognize")
+        raise unsupported(model, "recognize")
     check("top", top, Size | None)
     check("batch", batch, Size)
     patches, processing = stack.patches, processing_of(model, stack.patches)
@@ -90,7 +90,7 @@ def recognize(
             said = iter(probabilities(model, _read(runner, torch.stack(seen))) if seen else ())
             yield from ([] if pixels is None else labels(model, next(said), top) for pixels in window)
 
-    return each(images, run, _is_one, "path, bytes, Pillow image or tensor")
+    return map_inputs(images, run, _is_one, "path, bytes, Pillow image or tensor")
 
 
 def _read(engine: "Engine", images_BCIJ: Tensor) -> Tensor:

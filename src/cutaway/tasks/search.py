@@ -9,14 +9,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from cutaway.checks import Size, check, named
+from cutaway.checks import Size, check, describe
 from cutaway.errors import InputError
 from cutaway.models.config import SentenceVector
-from cutaway.tasks.batching import each, is_text, prepared, windows
+from cutaway.tasks.batching import is_text, map_inputs, prepared, windows
 from cutaway.tasks.corpus import Corpus, FileLines, TextList, Watch, identity
 from cutaway.tasks.embed import embed
 from cutaway.tasks.pooling import Pooling, choose_pooling
-from cutaway.tasks.requirements import check_able
+from cutaway.tasks.requirements import require
 from cutaway.text.tokenizer import check_text
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def search(
     are never found, and an empty query finds nothing. `watch` sees the vectors as they are made, for progress;
     `pooling` is as for `embed`.
     """
-    check_able(model, "search", SentenceVector, None)
+    require(model, "search", SentenceVector, None)
     check("top", top, Size)
     check("index", index, Index)
     pooling = choose_pooling(model, pooling)
@@ -126,7 +126,7 @@ def search(
             for query in window:
                 yield _hits(corpus, next(rest, [])) if query.strip() else []
 
-    return each(queries, run, is_text, "query")
+    return map_inputs(queries, run, is_text, "query")
 
 
 def _checked(query: str) -> str:
@@ -146,7 +146,7 @@ def _corpus(
         return FileLines(path, cache, identity(model, model.engine(engine, precision), pooling))
     if isinstance(texts, list | tuple):
         return TextList(texts)
-    raise InputError(f"expected a file or a list of texts to search in, found {named(texts)}")
+    raise InputError(f"expected a file or a list of texts to search in, found {describe(texts)}")
 
 
 def _hits(corpus: Corpus, found: list[tuple[float, int]]) -> list[Hit]:

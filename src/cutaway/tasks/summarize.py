@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Unpack
 
 from cutaway.models.generation import Prompt
-from cutaway.tasks.batching import each, is_text
+from cutaway.tasks.batching import is_text, map_inputs
 from cutaway.tasks.options import Options
-from cutaway.tasks.requirements import cannot, check_trained
-from cutaway.tasks.task_params import Taught, tasks_of
+from cutaway.tasks.requirements import require_trained, unsupported
+from cutaway.tasks.task_params import TaskParams, tasks_of
 from cutaway.tasks.writer import Writer, is_blank
 
 if TYPE_CHECKING:
@@ -22,11 +22,11 @@ def summarize(model: "Model", texts: object, *, details: bool = False, **options
     than the model reads is an error, never cut.
     """
     tasks = tasks_of(model)
-    taught = tasks.get("summarization", Taught(model.usage.generation))
+    taught = tasks.get("summarization", TaskParams(model.usage.generation))
     if not tasks:
-        check_trained(model, "summarize")
+        require_trained(model, "summarize")
     if (tasks and not taught.prefix) or (model.tokenizer is not None and model.tokenizer.kind == "Marian"):
-        raise cannot(model, "summarize")  # taught other tasks; or reads one language and writes another
+        raise unsupported(model, "summarize")  # taught other tasks; or reads one language and writes another
     writer = Writer(model, "summarize", options, taught.generation, details=details)
 
     def prompt(text: str) -> Prompt | None:
@@ -37,4 +37,4 @@ def summarize(model: "Model", texts: object, *, details: bool = False, **options
     def run(inputs: Iterator[str]) -> Iterator[Any]:
         return writer.shown(writer.write(inputs, prompt))
 
-    return each(texts, run, is_text)
+    return map_inputs(texts, run, is_text)

@@ -17,7 +17,7 @@ _NAMES = re.compile(r"translate (\w+) to (\w+)")
 
 
 @dataclass(frozen=True)
-class Taught:
+class TaskParams:
     """One task: how its makers want it written, and the words that ask for it."""
 
     generation: Generation
@@ -30,13 +30,13 @@ class Direction:
 
     source: tuple[str, ...]
     target: tuple[str, ...]
-    taught: Taught
+    taught: TaskParams
 
     def __str__(self) -> str:
         return f"{self.source[0]} to {self.target[0]}"
 
 
-def tasks_of(model: "Model") -> dict[str, Taught]:
+def tasks_of(model: "Model") -> dict[str, TaskParams]:
     """task_specific_params of config.json, by name; empty for most models."""
     if model.origin is None:
         return {}
@@ -44,7 +44,7 @@ def tasks_of(model: "Model") -> dict[str, Taught]:
     return {name: _taught(keys.part(name), model.usage.generation) for name in keys.data}
 
 
-def _taught(keys: Keys, usual: Generation) -> Taught:
+def _taught(keys: Keys, usual: Generation) -> TaskParams:
     """Their lengths count the token that decoding starts with; ours count what is written."""
     prefix = keys.get("prefix", "")
     if not isinstance(prefix, str):
@@ -54,10 +54,10 @@ def _taught(keys: Keys, usual: Generation) -> Taught:
         changes.setdefault("max_new_tokens", max(1, longest - 1))
     if "min_length" in keys.data:
         changes.setdefault("min_new_tokens", max(0, int(keys.number("min_length", 0, high=2**31)) - 1))
-    return Taught(changed(usual, changes), prefix)
+    return TaskParams(changed(usual, changes), prefix)
 
 
-def directions(tasks: dict[str, Taught]) -> list[Direction]:
+def directions(tasks: dict[str, TaskParams]) -> list[Direction]:
     """The translations among the tasks that begin with a prefix."""
     found = []
     for name, taught in tasks.items():

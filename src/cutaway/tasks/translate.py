@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from cutaway.errors import InputError
 from cutaway.models.generation import Prompt
-from cutaway.tasks.batching import each, is_text
+from cutaway.tasks.batching import is_text, map_inputs
 from cutaway.tasks.options import Options
-from cutaway.tasks.requirements import cannot, check_trained
+from cutaway.tasks.requirements import require_trained, unsupported
 from cutaway.tasks.task_params import Direction, directions, tasks_of
 from cutaway.tasks.writer import Writer, is_blank
 from cutaway.text.tokenizer import Tokenizer
@@ -47,7 +47,7 @@ def translate(
     def run(inputs: Iterator[str]) -> Iterator[Any]:
         return writer.shown(writer.write(inputs, prompt))
 
-    return each(texts, run, is_text)
+    return map_inputs(texts, run, is_text)
 
 
 def _direction(model: "Model", source: str | None, target: str | None) -> Direction | None:
@@ -55,9 +55,9 @@ def _direction(model: "Model", source: str | None, target: str | None) -> Direct
     tasks = tasks_of(model)
     known = directions(tasks)
     if tasks and not known:
-        raise cannot(model, "translate")
+        raise unsupported(model, "translate")
     if not known:
-        check_trained(model, "translate")
+        require_trained(model, "translate")
         return None
     fitting = [way for way in known if _is(source, way.source) and _is(target, way.target)]
     if len(fitting) == 1:

@@ -9,10 +9,10 @@ from cutaway.engines.engine import Engine
 from cutaway.errors import ConfigError, InputError
 from cutaway.models.config import LanguageModel, StackConfig
 from cutaway.models.generation import Generation, Prompt, Written, limited
-from cutaway.tasks.batching import AtOnce, prepared, windows
-from cutaway.tasks.options import Options, generation
-from cutaway.tasks.requirements import cannot, tokenizer_of
-from cutaway.text.streaming import Pieces, Until, text_after
+from cutaway.tasks.batching import Materialized, prepared, windows
+from cutaway.tasks.options import Options, to_generation
+from cutaway.tasks.requirements import tokenizer_of, unsupported
+from cutaway.text.streaming import StopStrings, StreamingDecoder, text_after
 from cutaway.text.tokenizer import check_text
 
 if TYPE_CHECKING:
@@ -62,16 +62,16 @@ class Writer:
         self.model, self.task = model, task
         self.both = task != "complete" and task != "chat"
         if (model.network.has_encoder, model.network.has_decoder) != (self.both, True):
-            raise cannot(model, task)
+            raise unsupported(model, task)
         if not isinstance(model.config.head, LanguageModel):
-            raise cannot(model, task)
+            raise unsupported(model, task)
         self.tokenizer = tokenizer_of(model, task)
         self.details = details
         default = default or model.usage.generation
         if streams:  # a search that looks at several texts has none to show yet
             default = replace(default, beams=1, beam_groups=1, diversity=0.0)
         default = replace(default, scores=details or bool(options.get("alternatives")))
-        self.generation = generation(options, default, self.tokenizer)
+        self.generation = to_generation(options, default, self.tokenizer)
         self.stack = model.config.encoder if self.both else model.config.decoder
         self.engine = self._engine(options.get("engine"), options.get("precision"))
         Plan(model.network, self.generation, model.usage, self.tokenizer.decode)  # options that contradict each other
@@ -117,7 +117,7 @@ class Writer:
         """
         prompts_of = prepared(inputs, prompt)
         # which texts are drawn must not depend on how fast the stream comes
-        largest = 1 if self.generation.seed is not None and not isinstance(prompts_of, AtOnce) else None
+        largest = 1 if self.generation.seed is not None and not isinstance(prompts_of, Materialized) else None
         n_before = 0
         for window in windows(prompts_of, lambda given: 1 if given is None else len(given.ids), largest):
             by_search: dict[Generation, list[Prompt]] = {}
@@ -147,7 +147,7 @@ class Writer:
         return self._pieces(prompt, after)
 
     def _pieces(self, prompt: Prompt, after: Sequence[int]) -> Iterator[str]:
-        pieces, until = Pieces(self.tokenizer, after), Until(self.generation.stop)
+        pieces, until = StreamingDecoder(self.tokenizer, after), StopStrings(self.generation.stop)
         # stops are found here, in the text, so that no half of one is shown
         for token in self.engine.stream(prompt, replace(self.search(prompt), stop=())):
             if piece := until.add(pieces.add(token.id)):

@@ -10,7 +10,7 @@ _BROKEN = "\ufffd"  # what a decoder shows for bytes that are no character, or n
 _ENOUGH = 8  # tokens that are decoded before the newest, so that it stands in the middle of a text
 
 
-class Pieces:
+class StreamingDecoder:
     """add(token) -> the text that is settled by it, often "" or more than the token's own; finish() -> the rest.
 
     All pieces joined are the text of all tokens: `decode(after + tokens)` without its beginning `decode(after)`. A
@@ -72,7 +72,7 @@ def _end_of(tokenizer: Tokenizer, ids: Sequence[int]) -> list[int]:
     return list(ids)
 
 
-class Until:
+class StopStrings:
     """Text up to the first of some strings to be complete, which may begin in one piece and end in another."""
 
     def __init__(self, stops: Sequence[str]) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cutaway import schema
-from cutaway.data.clean import Dropped, Rules, clean, joined
+from cutaway.data.clean import Dropped, Rules, clean, join_neighbours
 from cutaway.data.encoding import Encode, Encoded, encoded
 from cutaway.data.files import file_digest, lines
 from cutaway.data.pairs import Pair, PairSpec, digest, read_pairs
@@ -82,7 +82,7 @@ class PairCorpus:
 
     def pairs(self, which: str, dropped: Dropped) -> Iterator[Pair]:
         """Of "train" or "valid"."""
-        return joined(self._divided(which, dropped), self.data.joined)
+        return join_neighbours(self._divided(which, dropped), self.data.joined)
 
     @property
     def holds_out(self) -> bool:

@@ -15,7 +15,7 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Fitting:
+class SizeDefaults:
     """What suits data of up to `most` examples (pairs, lines of text, texts with a class)."""
 
     most: float
@@ -33,24 +33,26 @@ class Fitting:
 
 
 ALL = float("inf")
-FITTING: dict[TaskName, tuple[Fitting, ...]] = {
+FITTING: dict[TaskName, tuple[SizeDefaults, ...]] = {
     "translate": (
-        Fitting(25_000, "transformer-tiny", 6_000, 0.3, 2048, 5e-3, 35.0, 4.0, 100.0),  # few steps: Muon leads there
-        Fitting(60_000, "transformer-tiny", 10_000, 0.3, 2048, 4e-3, 39.0, 4.0, 100.0, "adamw", 0.05, 0.1),
-        Fitting(1_000_000, "transformer-small", 10_000, 0.2, 8192, 2e-3, 80.0, 4.0, 60.0),
-        Fitting(ALL, "transformer-base", 32_000, 0.1, 25_000, 7e-4, 1_000.0, 2.0, 40.0),
+        SizeDefaults(
+            25_000, "transformer-tiny", 6_000, 0.3, 2048, 5e-3, 35.0, 4.0, 100.0
+        ),  # few steps: Muon leads there
+        SizeDefaults(60_000, "transformer-tiny", 10_000, 0.3, 2048, 4e-3, 39.0, 4.0, 100.0, "adamw", 0.05, 0.1),
+        SizeDefaults(1_000_000, "transformer-small", 10_000, 0.2, 8192, 2e-3, 80.0, 4.0, 60.0),
+        SizeDefaults(ALL, "transformer-base", 32_000, 0.1, 25_000, 7e-4, 1_000.0, 2.0, 40.0),
     ),
     "complete": (
-        Fitting(200_000, "gpt2-tiny", 4_000, 0.2, 8192, 2e-3, 20.0, 2.0, 30.0),
-        Fitting(ALL, "gpt2", 32_000, 0.1, 32_768, 6e-4, 500.0, 1.0, 10.0),
+        SizeDefaults(200_000, "gpt2-tiny", 4_000, 0.2, 8192, 2e-3, 20.0, 2.0, 30.0),
+        SizeDefaults(ALL, "gpt2", 32_000, 0.1, 32_768, 6e-4, 500.0, 1.0, 10.0),
     ),
-    "classify": (Fitting(ALL, "bert-tiny", 8_000, 0.1, 4096, 1e-3, 0.0, 5.0, 5.0, "adamw"),),
+    "classify": (SizeDefaults(ALL, "bert-tiny", 8_000, 0.1, 4096, 1e-3, 0.0, 5.0, 5.0, "adamw"),),
 }
 FINE_TUNING_RATE, FINE_TUNING_EPOCHS = 5e-5, 3.0
 METRICS: dict[TaskName, Metric] = {"translate": "bleu", "complete": "loss", "classify": "accuracy"}
 
 
-def fitting(task: TaskName, n: int) -> Fitting:
+def fitting(task: TaskName, n: int) -> SizeDefaults:
     return next(each for each in FITTING[task] if n < each.most)
 
 

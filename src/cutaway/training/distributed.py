@@ -18,7 +18,7 @@ from cutaway import devices
 from cutaway.errors import CheckpointError, ConfigError
 from cutaway.models.network import Network
 from cutaway.training.loss import Loss
-from cutaway.training.micro_batches import Cores, Randomness, Sums, one_by_one
+from cutaway.training.micro_batches import Cores, Randomness, StepTotals, accumulate
 from cutaway.training.task import Task
 
 Batch = Any
@@ -41,7 +41,7 @@ class Objective(nn.Module):
         return loss.total
 
 
-class Alone:
+class SingleProcess:
     """One process; on a CPU a thread for each core."""
 
     rank, ranks = 0, 1
@@ -56,7 +56,7 @@ class Alone:
         self.cores = Cores(n, surroundings) if device.type == "cpu" and n > 1 and split else None
         self.compute: Callable[[Batch], Loss] = lambda batch: self.task.loss(self.network, batch)
 
-    def gradients(self, shares: Sequence[Tensor], random: Randomness, n_tokens: int) -> Sums:
+    def gradients(self, shares: Sequence[Tensor], random: Randomness, n_tokens: int) -> StepTotals:
         """Leaves the gradients of the mean loss in the weights. `shares`: the rows of each."""
 
         def compute(share: int, generator: torch.Generator) -> Loss:
@@ -67,7 +67,7 @@ class Alone:
             return self.cores(self.weights, numbers, compute, random, n_tokens)
         threads = torch.get_num_threads()
         with self.surroundings():
-            sums = one_by_one(numbers, compute, random, n_tokens)
+            sums = accumulate(numbers, compute, random, n_tokens)
         torch.set_num_threads(threads)
         return sums
 
@@ -100,7 +100,7 @@ class Alone:
             self.cores.close()
 
 
-class Together:
+class Distributed:
     """Many processes, each with the whole model (ddp) or a part of it (fsdp)."""
 
     def __init__(
@@ -123,7 +123,7 @@ class Together:
             ids = [device.index or 0] if device.type == "cuda" else None
             self.module = nn.parallel.DistributedDataParallel(self.objective, device_ids=ids)
 
-    def gradients(self, shares: Sequence[Tensor], random: Randomness, n_tokens: int) -> Sums:
+    def gradients(self, shares: Sequence[Tensor], random: Randomness, n_tokens: int) -> StepTotals:
         mine = list(range(self.rank, len(shares), self.ranks))
 
         def compute(share: int, generator: torch.Generator) -> Loss:
@@ -138,10 +138,10 @@ class Together:
 
         with self.surroundings():
             # both average over ranks what we want added
-            sums = one_by_one(mine, compute, random, n_tokens / self.ranks)
+            sums = accumulate(mine, compute, random, n_tokens / self.ranks)
         seen = torch.tensor([sums.total, sums.nll, sums.n], dtype=torch.float64, device=self.device)
         self.dist.all_reduce(seen)
-        return Sums(float(seen[0]), float(seen[1]), int(seen[2]))
+        return StepTotals(float(seen[0]), float(seen[1]), int(seen[2]))
 
     def do(self, jobs: Sequence[Callable[[], object]]) -> None:
         for job in jobs:
@@ -273,7 +273,7 @@ def check_shares(shares: int, ranks: int) -> None:
         )
 
 
-Parallel = Alone | Together
+Parallel = SingleProcess | Distributed
 
 
 def parallel(
@@ -285,5 +285,5 @@ def parallel(
     split: bool = True,
 ) -> Parallel:
     if launched():
-        return Together(network, task, device, surroundings, sharding)
-    return Alone(network, task, device, surroundings, split)
+        return Distributed(network, task, device, surroundings, sharding)
+    return SingleProcess(network, task, device, surroundings, split)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cutaway.errors import InputError
-from cutaway.tasks.batching import AtOnce
+from cutaway.tasks.batching import Materialized
 from cutaway.tasks.options import Options
 from cutaway.training.metrics import Score, check_installed, tokenized_bleu, translation_scores
 
@@ -76,7 +76,7 @@ def evaluate(
     if beams is not None:
         options["beams"] = beams
     order = longest_first(sources)
-    texts = AtOnce(sources[row] for row in order)
+    texts = Materialized(sources[row] for row in order)
     found = seen(model.translate(texts, **options), work([sources[row] for row in order]))
     written = [text for _, text in sorted(zip(order, found, strict=True))]
     seconds = time.monotonic() - began

@@ -23,7 +23,7 @@ from typing import Any
 from torch import Tensor
 
 from cutaway.checkpoints import native
-from cutaway.checkpoints.weights import WEIGHTS, outgoing, write_weights
+from cutaway.checkpoints.weights import WEIGHTS, tensor_to_write, write_weights
 from cutaway.errors import CheckpointError
 from cutaway.files import OURS, no_link, parse_json, read_whole, rights, sync
 from cutaway.model import Model
@@ -182,7 +182,7 @@ class RunFolder:
         try:
             note = None if standing is None else {native.STANDING: standing}
             aside.unlink(missing_ok=True)
-            write_weights(aside, {name: outgoing(weight) for name, weight in weights.items()}, note)
+            write_weights(aside, {name: tensor_to_write(weight) for name, weight in weights.items()}, note)
             aside.chmod(rights(self.path / WEIGHTS))
             sync(aside)
             aside.replace(self.path / WEIGHTS)

@@ -24,7 +24,7 @@ from cutaway.training.compile import compile_network
 from cutaway.training.config import TrainConfig
 from cutaway.training.folder import RunFolder, is_numbers
 from cutaway.training.loss import Loss
-from cutaway.training.micro_batches import Sums, one_by_one, randomness
+from cutaway.training.micro_batches import StepTotals, accumulate, randomness
 from cutaway.training.optimizer import Optimizer
 from cutaway.training.precision import TrainingPrecision, computing, kernel_choice
 from cutaway.training.schedule import schedule
@@ -179,7 +179,7 @@ class Loop:
             return self.task.loss(self.network, self.task.batch(rows, generator))
 
         with self._surroundings():
-            one_by_one([0], compute, randomness(self.config.seed, 0), 1)
+            accumulate([0], compute, randomness(self.config.seed, 0), 1)
         self.network.zero_grad()
 
     # ------------------------------------------------------------------------------------------------ the run
@@ -245,7 +245,7 @@ class Loop:
         self.parallel.do([cut])
         return norms[0]
 
-    def _check_finite(self, step: int, sums: Sums, norm: float) -> None:
+    def _check_finite(self, step: int, sums: StepTotals, norm: float) -> None:
         if math.isfinite(sums.total) and math.isfinite(norm):
             return
         what = f"the loss is {sums.total}" if not math.isfinite(sums.total) else f"the gradient's length is {norm}"

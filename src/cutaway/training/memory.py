@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from cutaway.errors import ConfigError
-from cutaway.models.build import outline
+from cutaway.models.build import on_meta
 from cutaway.models.config import Config, StackConfig
 from cutaway.models.network import Network
 from cutaway.parts.attention import Attention
@@ -51,7 +51,7 @@ class Needed:
 
 def needed(config: TrainConfig, model: Config, batch: Batch | None = None) -> Needed:
     """What training a network of this config takes. Without a batch, or with choices left open, no less than that."""
-    network = outline(model)
+    network = on_meta(model)
     device = distributed.device_of(config.machine.device)
     threads = torch.get_num_threads() if device.type == "cpu" and not distributed.launched() else 1
     n = sum(weight.numel() for weight in network.parameters())

@@ -24,15 +24,15 @@ Compute = Callable[[int, torch.Generator], Loss]
 
 
 @dataclass(frozen=True)
-class Sums:
+class StepTotals:
     """Of a whole step."""
 
     total: float
     nll: float
     n: int
 
-    def __add__(self, other: "Sums") -> "Sums":
-        return Sums(self.total + other.total, self.nll + other.nll, self.n + other.n)
+    def __add__(self, other: "StepTotals") -> "StepTotals":
+        return StepTotals(self.total + other.total, self.nll + other.nll, self.n + other.n)
 
 
 class Randomness(Protocol):
@@ -49,16 +49,16 @@ def randomness(seed: int, step: int) -> Randomness:
     return generator
 
 
-def one_by_one(shares: Sequence[int], compute: Compute, random: Randomness, n_tokens: float) -> Sums:
+def accumulate(shares: Sequence[int], compute: Compute, random: Randomness, n_tokens: float) -> StepTotals:
     """Adds each share's gradients to `weight.grad`, divided by the step's tokens."""
-    sums = Sums(0.0, 0.0, 0)
+    sums = StepTotals(0.0, 0.0, 0)
     for share in shares:
         generator = random(share)
         torch.manual_seed(generator.initial_seed())  # for what does not draw from it: GPUs, compiled code
         with drawn_from(generator):
             loss = compute(share, generator)
         (loss.total / n_tokens).backward()  # type: ignore[no-untyped-call]
-        sums += Sums(float(loss.total.detach()), loss.nll, loss.n)
+        sums += StepTotals(float(loss.total.detach()), loss.nll, loss.n)
     return sums
 
 
@@ -78,27 +78,27 @@ class Cores:
 
     def __call__(
         self, weights: Sequence[Tensor], shares: Sequence[int], compute: Compute, random: Randomness, n_tokens: int
-    ) -> Sums:
-        def work(share: int) -> tuple[tuple[Tensor | None, ...], Sums]:
+    ) -> StepTotals:
+        def work(share: int) -> tuple[tuple[Tensor | None, ...], StepTotals]:
             with ExitStack() as stack:
                 stack.enter_context(self.surroundings())
                 generator = random(share)
                 stack.enter_context(drawn_from(generator))
                 loss = compute(share, generator)
                 found = torch.autograd.grad(loss.total / n_tokens, weights, allow_unused=True)
-            return found, Sums(float(loss.total.detach()), loss.nll, loss.n)
+            return found, StepTotals(float(loss.total.detach()), loss.nll, loss.n)
 
-        sums = Sums(0.0, 0.0, 0)
+        sums = StepTotals(0.0, 0.0, 0)
         for gradients, seen in self._in_order(work, shares):
             self.do([partial(_add, weights, gradients)])
             sums += seen
         return sums
 
     def _in_order(
-        self, work: Callable[[int], tuple[tuple[Tensor | None, ...], Sums]], shares: Sequence[int]
-    ) -> Iterator[tuple[tuple[Tensor | None, ...], Sums]]:
+        self, work: Callable[[int], tuple[tuple[Tensor | None, ...], StepTotals]], shares: Sequence[int]
+    ) -> Iterator[tuple[tuple[Tensor | None, ...], StepTotals]]:
         """Results in order; no more of them exist at a time than there are cores, for each has all gradients."""
-        running: deque[Future[tuple[tuple[Tensor | None, ...], Sums]]] = deque()
+        running: deque[Future[tuple[tuple[Tensor | None, ...], StepTotals]]] = deque()
         left = list(reversed(shares))
         while left or running:
             while left and len(running) < self.n:

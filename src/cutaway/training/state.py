@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cutaway.checkpoints.weights import Weights, outgoing, write_weights
+from cutaway.checkpoints.weights import Weights, tensor_to_write, write_weights
 from cutaway.errors import CheckpointError
 from cutaway.files import begun, read_json, rights, sync
 
@@ -52,7 +52,7 @@ def save(folder: Path, step: int, facts: Mapping[str, Any], tensors: Mapping[str
             shutil.rmtree(left, ignore_errors=True)
         aside = Path(tempfile.mkdtemp(prefix=_WRITING, dir=folder))
         for file, values in tensors.items():
-            write_weights(aside / f"{file}.safetensors", {key: outgoing(value) for key, value in values.items()})
+            write_weights(aside / f"{file}.safetensors", {key: tensor_to_write(value) for key, value in values.items()})
         (aside / _FACTS).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
         listed = {path.name: {"size": path.stat().st_size, "sha256": digest(path)} for path in sorted(aside.iterdir())}
         (aside / _MANIFEST).write_text(json.dumps(listed, indent=1) + "\n", encoding="utf-8")
@@ -186,7 +186,7 @@ class Snapshots:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             aside.unlink(missing_ok=True)
-            write_weights(aside, {name: outgoing(weight) for name, weight in weights.items()})
+            write_weights(aside, {name: tensor_to_write(weight) for name, weight in weights.items()})
             sync(aside)
             aside.replace(self.path(step))
             sync(self.folder)

@@ -15,7 +15,7 @@ from cutaway.models.network import Network
 from cutaway.models.usage import Usage
 from cutaway.parts.tap import anybody_listens
 from cutaway.progress import Pace
-from cutaway.tasks.batching import AtOnce
+from cutaway.tasks.batching import Materialized
 from cutaway.tasks.options import Options
 from cutaway.training.evaluate import longest_first, work
 from cutaway.training.loss import IGNORED, Loss, language_loss
@@ -129,7 +129,7 @@ class Translation(Task):
         search = {"beams": self.beams, "engine": "native", "precision": "float32", **search}
         order = longest_first([source for source, _ in pairs])
         written = []
-        for text in model.translate(AtOnce(pairs[row][0] for row in order), **search):
+        for text in model.translate(Materialized(pairs[row][0] for row in order), **search):
             written.append(text)
             pace.add()
             seen(pace)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor
 
-from cutaway.checks import check, named
+from cutaway.checks import check, describe
 from cutaway.errors import InputError
 from cutaway.models.network import Network
 from cutaway.parts.stack import Stack
@@ -142,7 +142,7 @@ def _network(model: "Model | Network") -> Network:
     if isinstance(model, Network):
         return model
     if not isinstance(getattr(model, "network", None), Network):
-        raise InputError(f"the model is {named(model)}; give a cutaway.Model, or a network")
+        raise InputError(f"the model is {describe(model)}; give a cutaway.Model, or a network")
     return model.network
 
 

@@ -16,7 +16,7 @@ from cutaway.parts.embedding import Embedding
 from cutaway.parts.tap import Listener
 from cutaway.seeing.attribution.importance import blanks_of, logprob_of, rows_at_once, run_rows
 from cutaway.seeing.interventions.compare import choices_of, probabilities
-from cutaway.seeing.trace.inputs import Given, prepare, traced
+from cutaway.seeing.trace.inputs import ModelInputs, prepare, run_traced
 from cutaway.seeing.trace.labels import Words
 
 if TYPE_CHECKING:
@@ -68,8 +68,8 @@ def integrated_gradients(
     attr = _captum()
     check("steps", steps, Size | None)
     asked = prepare(model, given, target, pair=pair, generation=generation)
-    full = traced(model, asked, "*.embedding.output")
-    empty = traced(model, _baseline(asked, baseline), "*.embedding.output", _average(model.network, baseline))
+    full = run_traced(model, asked, "*.embedding.output")
+    empty = run_traced(model, _baseline(asked, baseline), "*.embedding.output", _average(model.network, baseline))
     assert full.output is not None
     where, which = _chosen(model, asked, full.output[0], place, choice)
     names = list(full)
@@ -109,7 +109,7 @@ def _put(vectors_BTD: Tensor) -> Listener:
     return lambda value, _: vectors_BTD.to(value)
 
 
-def _baseline(asked: Given, token: int | None) -> Given:
+def _baseline(asked: ModelInputs, token: int | None) -> ModelInputs:
     """What the network is given for the baseline: these tokens, or an image that is grey all over."""
     if asked.words.patches is not None:
         if token is not None:
@@ -130,7 +130,9 @@ def _put_everywhere(vector_D: Tensor) -> Listener:
     return lambda value, _: vector_D.expand_as(value)
 
 
-def _chosen(model: "Model", asked: Given, output: Tensor, place: int | None, choice: int | None) -> tuple[int, int]:
+def _chosen(
+    model: "Model", asked: ModelInputs, output: Tensor, place: int | None, choice: int | None
+) -> tuple[int, int]:
     """The place, and what is looked at there."""
     said = probabilities(model, output)
     if said is None:

@@ -13,7 +13,7 @@ from cutaway.models.generation import Generation
 from cutaway.parts.attention import Attention
 from cutaway.parts.tap import Listener, listening
 from cutaway.seeing.interventions.compare import probabilities
-from cutaway.seeing.trace.inputs import Given, prepare
+from cutaway.seeing.trace.inputs import ModelInputs, prepare
 
 if TYPE_CHECKING:
     from cutaway.model import Model
@@ -70,7 +70,7 @@ def head_importance(
     return HeadImportance(tuple(heads), drops, logprob)
 
 
-def _without_heads(model: "Model", asked: Given, name: str, n: int, wanted: Wanted) -> Iterator[float]:
+def _without_heads(model: "Model", asked: ModelInputs, name: str, n: int, wanted: Wanted) -> Iterator[float]:
     """The log-probability without each head in turn: row by row of one batch, another head is zeroed."""
     all_but_one_HH, rows = 1.0 - torch.eye(n), rows_at_once(model, asked)
     for first in range(0, n, rows):
@@ -79,7 +79,7 @@ def _without_heads(model: "Model", asked: Given, name: str, n: int, wanted: Want
         yield from logprob_of(model, output, wanted).tolist()
 
 
-def run_rows(model: "Model", asked: Given, rows: int, listeners: Mapping[str, Listener]) -> Tensor:
+def run_rows(model: "Model", asked: ModelInputs, rows: int, listeners: Mapping[str, Listener]) -> Tensor:
     """The output for so many rows of the same text."""
     inputs = [each.expand(rows, *each.shape[1:]) for each in asked.inputs]
     options = {key: each.expand(rows, *each.shape[1:]) for key, each in asked.options.items()}
@@ -91,13 +91,13 @@ def _times(factor: Tensor) -> Listener:
     return lambda value, _: value * factor.to(value)
 
 
-def rows_at_once(model: "Model", asked: Given) -> int:
+def rows_at_once(model: "Model", asked: ModelInputs) -> int:
     stack = model.config.decoder or model.config.encoder
     words = 1 if stack is None else stack.vocabulary or 1
     return max(1, min(MOST_ROWS, NUMBERS_AT_ONCE // (asked.inputs[-1].shape[1] * words)))
 
 
-def output_of(model: "Model", asked: Given, output: Tensor) -> Wanted:
+def output_of(model: "Model", asked: ModelInputs, output: Tensor) -> Wanted:
     """What a run comes to, place by place; see `head_importance`."""
     said, head = probabilities(model, output[0]), model.config.head
     if said is None:
@@ -113,7 +113,7 @@ def output_of(model: "Model", asked: Given, output: Tensor) -> Wanted:
     return tuple(enumerate(following)) or ((0, best[0]),)
 
 
-def blanks_of(model: "Model", asked: Given) -> list[int]:
+def blanks_of(model: "Model", asked: ModelInputs) -> list[int]:
     """The places of mask tokens."""
     mask = None if model.tokenizer is None else model.tokenizer.special.mask
     return [t for t, number in enumerate(asked.inputs[0][0].tolist()) if number == mask]

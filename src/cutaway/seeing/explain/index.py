@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from cutaway.checks import named
+from cutaway.checks import describe
 from cutaway.errors import InputError
 
 WORDS = {
@@ -47,7 +47,7 @@ def place_of(name: str, axes: str, shape: Sequence[int], given: Mapping[str, int
 def checked(name: str, word: str, index: object, n: int) -> int:
     """An index along an axis of n; from the end if it is negative."""
     if type(index) is not int:
-        raise InputError(f"{word} is {named(index)}; give a whole number, to say which")
+        raise InputError(f"{word} is {describe(index)}; give a whole number, to say which")
     if not -n <= index < n:
         last = "it has only the one, 0" if n == 1 else f"count from 0 to {n - 1}"
         raise InputError(f"{word}={index} is outside '{name}': {last}")

@@ -12,7 +12,7 @@ _BEGIN = ("embedding.token_vectors", "embedding.pixels")
 
 
 @dataclass(frozen=True)
-class Now:
+class TapValue:
     """A value while it passes its tap. `first` is the place of its first token among all `length` of its side.
 
     `heard` are the values that changes read. `grows` names the axes that lengthen while a text is written: a place
@@ -39,7 +39,7 @@ class Change:
     """What an edit does at one tap: `apply` gives the value to put there (None: leave it); it may read others'."""
 
     name: str
-    apply: Callable[[Now], Tensor | None]
+    apply: Callable[[TapValue], Tensor | None]
     reads: tuple[str, ...] = ()
 
 
@@ -48,11 +48,11 @@ def listeners_of(network: Network, changes: Iterable[Change], *, writes: bool = 
 
     `writes`: the run writes its text, without a cache, so that values grow with it.
     """
-    at_work = _AtWork(network, changes, writes)
+    at_work = ActiveChanges(network, changes, writes)
     return dict.fromkeys(at_work.names, at_work.hear)
 
 
-class _AtWork:
+class ActiveChanges:
     def __init__(self, network: Network, changes: Iterable[Change], writes: bool) -> None:
         self.writes = writes
         self.taps = taps(network)
@@ -80,7 +80,7 @@ class _AtWork:
         first = self._first(name, new.shape[axes.index("T")] if "T" in axes else 0)
         length, grows = self.length[self._side(name)], self._grows(name)
         for change in self.changes.get(name, ()):
-            found = change.apply(Now(new, name, axes, first, length, self.heard, grows, self.writes))
+            found = change.apply(TapValue(new, name, axes, first, length, self.heard, grows, self.writes))
             new = new if found is None else found.to(value)
         if name in self.read:
             self.heard[name] = new  # as it is after its own changes

@@ -15,7 +15,7 @@ from cutaway.models.network import Network
 from cutaway.parts.norms import upcast
 from cutaway.parts.tap import listening
 from cutaway.seeing.interventions.edits import Edit, Editable, edits_of, listeners
-from cutaway.seeing.trace.inputs import Given, prepare, traced, usual
+from cutaway.seeing.trace.inputs import ModelInputs, default_generation, prepare, run_traced
 from cutaway.seeing.trace.labels import Words
 from cutaway.seeing.trace.trace import Trace
 from cutaway.text.streaming import text_after
@@ -58,7 +58,7 @@ class Difference:
 
 
 @dataclass(frozen=True)
-class Said:
+class ModelOutput:
     """What a run came to: the text it wrote (None: it did not write), and what the head says at each place."""
 
     text: str | None
@@ -66,15 +66,15 @@ class Said:
 
 
 @dataclass(frozen=True)
-class Changed:
+class Comparison:
     """`before` and `after` are what the two runs say. `differences`: of each place that both runs reached by the same
     words, how what they say there differs."""
 
     edits: tuple[Edit, ...]
     original: Trace
     changed: Trace
-    before: Said
-    after: Said
+    before: ModelOutput
+    after: ModelOutput
     differences: tuple[Difference, ...]
 
     @cached_property
@@ -137,7 +137,7 @@ def run(
     keep: str | Sequence[str] = "*",
     generation: Generation | None = None,
     top: int = 5,
-) -> Changed:
+) -> Comparison:
     """See Model.run. A run that writes does so under its edits and without a cache: each word is computed from just
     what the trace shows. Where nothing says how long its text may be, twice the other's and 10 tokens more: a network
     that lacks something may never end."""
@@ -146,21 +146,23 @@ def run(
     if isinstance(generation, Generation) and generation.sample and generation.seed is None:
         generation = replace(generation, seed=int.from_bytes(os.urandom(7)))  # one chance for both
     first = second = prepare(model, given, target, pair=pair, generation=generation)
-    original = traced(model, first, keep)
+    original = run_traced(model, first, keep)
     writes = first.search is not None
     if writes and edits:
-        uncached = replace(generation or usual(model), cached=False)
+        uncached = replace(generation or default_generation(model), cached=False)
         if uncached.max_new_tokens is None:
             uncached = limited(uncached, _room(model, first))
         with listening(network, listeners(network, edits, writes=True)):
             second = prepare(model, given, target, pair=pair, generation=uncached)
-    changed = traced(model, second, keep, listeners(network, edits, writes=writes))
-    said = [Said(_text(model, each), places(model, _output(seen), seen.words, top))
+    changed = run_traced(model, second, keep, listeners(network, edits, writes=writes))
+    said = [ModelOutput(_text(model, each), places(model, _output(seen), seen.words, top))
             for each, seen in ((first, original), (second, changed))]  # fmt: skip
-    return Changed(edits, original, changed, said[0], said[1], _differences(model, original, changed, said[0].places))
+    return Comparison(
+        edits, original, changed, said[0], said[1], _differences(model, original, changed, said[0].places)
+    )
 
 
-def _room(model: "Model", given: Given) -> int:
+def _room(model: "Model", given: ModelInputs) -> int:
     assert given.search is not None
     n = len(given.search.written[0].ids)
     longest = model.usage.max_length  # it counts the start token, or the prompt
@@ -221,7 +223,7 @@ def _output(seen: Trace) -> Tensor:
     return seen.output[0]
 
 
-def _text(model: "Model", given: Given) -> str | None:
+def _text(model: "Model", given: ModelInputs) -> str | None:
     if given.search is None or model.tokenizer is None:
         return None
     written = given.search.written[0].ids

@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 from cutaway import schema
-from cutaway.checks import Count, NumberRule, check, check_fields, named
+from cutaway.checks import Count, NumberRule, check, check_fields, describe
 from cutaway.errors import ConfigError, InputError, unknown
 from cutaway.models.network import Network
 from cutaway.parts.tap import Listener, matcher, matching
-from cutaway.seeing.interventions.apply import Change, Now, listeners_of
+from cutaway.seeing.interventions.apply import Change, TapValue, listeners_of
 from cutaway.seeing.interventions.switches import SWITCHES, Switch, switches
 from cutaway.seeing.trace.trace import Trace
 
@@ -106,7 +106,7 @@ class Set(Edit):
         else:
             check_fields(self)
         if not isinstance(self.at, tuple) or any(type(i) is not int or i < 0 for i in self.at):
-            raise ConfigError(f"Set.at is {named(self.at)}; give a place for each axis, counted from 0")
+            raise ConfigError(f"Set.at is {describe(self.at)}; give a place for each axis, counted from 0")
         if self.renormalise and not 0 <= self.to <= 1:
             raise ConfigError(f"Set.to={self.to} is no weight of a row that sums to 1; choose a number from 0 to 1")
         if self.renormalise and not self.value.endswith(".weights"):
@@ -124,7 +124,7 @@ class Set(Edit):
                 )
         return [Change(name, self._apply) for name in found]
 
-    def _apply(self, now: Now) -> Tensor | None:
+    def _apply(self, now: TapValue) -> Tensor | None:
         at: list[int | slice] = []
         for axis, i, n in zip(now.axes, self.at, now.whole, strict=True):
             if i >= n and axis not in now.grows:
@@ -200,7 +200,7 @@ class Patch(Edit):
     def __post_init__(self) -> None:
         check("Patch.value", self.value, str)
         if not isinstance(self.from_, Trace):
-            raise ConfigError(f"Patch.from_ is {named(self.from_)}; give the trace that the value is taken from")
+            raise ConfigError(f"Patch.from_ is {describe(self.from_)}; give the trace that the value is taken from")
 
     @classmethod
     def named(cls, data: Mapping[str, Any], traces: Mapping[str, Trace]) -> "Patch":
@@ -249,12 +249,12 @@ class Replace(Edit):
             return [Change(name, _laid_over(self.by)) for name in found]
         return [Change(name, self._apply) for name in found]
 
-    def _apply(self, now: Now) -> Tensor | None:
+    def _apply(self, now: TapValue) -> Tensor | None:
         if not callable(self.by):
             return torch.full_like(now.value, float(self.by))
         found = self.by(now.value.clone(), now.name)  # a copy: what was heard before must not change under it
         if found is not None and (not isinstance(found, Tensor) or found.shape != now.value.shape):
-            shape = list(found.shape) if isinstance(found, Tensor) else named(found)
+            shape = list(found.shape) if isinstance(found, Tensor) else describe(found)
             raise InputError(f"what replaces '{now.name}' is {shape}; expected a tensor {list(now.value.shape)}")
         return found
 
@@ -268,14 +268,14 @@ def edits_of(given: Editable | Iterable[Editable]) -> tuple[Edit, ...]:
     if isinstance(given, Edit | str | Mapping):
         given = [given]
     if not isinstance(given, Iterable):
-        raise InputError(f"edits are {named(given)}; give a list of them, or a mapping of values")
+        raise InputError(f"edits are {describe(given)}; give a list of them, or a mapping of values")
     return tuple(edit for each in given for edit in _one(each))
 
 
 def read_edits(data: Any, traces: Mapping[str, Trace] | None = None) -> tuple[Edit, ...]:
     """A JSON list of edits. `traces`: those that patches may name, by id."""
     if not isinstance(data, list):
-        raise InputError(f"edits are {named(data)}; expected a list of objects")
+        raise InputError(f"edits are {describe(data)}; expected a list of objects")
     return tuple(Edit.from_json(each, traces) for each in data)
 
 
@@ -295,7 +295,7 @@ def _one(given: Any) -> list[Edit]:
             raise InputError(unknown("switch", given, SWITCHES))
         return [Off(given)]
     if not isinstance(given, Mapping) or isinstance(given, Trace):
-        raise InputError(f"an edit is {named(given)}; give Zero, Scale, Set, Off, Patch or Replace, or a mapping")
+        raise InputError(f"an edit is {describe(given)}; give Zero, Scale, Set, Off, Patch or Replace, or a mapping")
     if "kind" in given:
         return [Edit.from_json(given)]
     return [_replacement(name, value) for name, value in given.items()]
@@ -327,7 +327,7 @@ def _for_each(network: Network, pattern: str, head: int | None, f: Callable[[Ten
         if not set(axes) & set("HG"):
             raise InputError(f"'{name}' ({axes}) has no heads; leave out head, or change an attention's heads")
 
-    def of_head(now: Now) -> Tensor:
+    def of_head(now: TapValue) -> Tensor:
         axis = next(i for i, letter in enumerate(now.axes) if letter in "HG")
         if head >= now.value.shape[axis]:
             raise InputError(f"'{now.name}' has {now.value.shape[axis]} heads, counted from 0: there is no head {head}")
@@ -338,10 +338,10 @@ def _for_each(network: Network, pattern: str, head: int | None, f: Callable[[Ten
     return [Change(name, of_head) for name in found]
 
 
-def _laid_over(other: Tensor) -> Callable[[Now], Tensor]:
+def _laid_over(other: Tensor) -> Callable[[TapValue], Tensor]:
     """A whole value in the place of another, or of the tokens of it that pass."""
 
-    def apply(now: Now) -> Tensor:
+    def apply(now: TapValue) -> Tensor:
         fits = other.dim() == len(now.axes) and all(
             a == b or axis in now.grows or (axis == "B" and now.writes and a == 1)
             for axis, a, b in zip(now.axes, other.shape, now.whole, strict=True)

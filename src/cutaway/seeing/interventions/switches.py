@@ -12,7 +12,7 @@ from cutaway.parts.attention import Attention
 from cutaway.parts.block import Block
 from cutaway.parts.stack import Stack
 from cutaway.parts.tap import taps
-from cutaway.seeing.interventions.apply import Change, Now
+from cutaway.seeing.interventions.apply import Change, TapValue
 
 Switch = Literal["scaling", "mask", "positions", "residual", "block"]
 Places = dict[str, list[Change]]
@@ -53,7 +53,7 @@ def _mask(network: Network) -> Places:
 def _seeing_all(name: str, bias: str | None) -> Change:
     scaled = f"{name}.scaled_scores"
 
-    def apply(now: Now) -> Tensor:
+    def apply(now: TapValue) -> Tensor:
         seen = now.heard[scaled] if bias is None else now.heard[scaled] + now.heard[bias]
         return torch.where(now.value == -math.inf, seen, now.value)
 

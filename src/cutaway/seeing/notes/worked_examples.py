@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from cutaway.errors import InputError
-from cutaway.models.build import outline
+from cutaway.models.build import on_meta
 from cutaway.models.config import TransformerConfig
 from cutaway.models.presets import preset
 from cutaway.models.size import size
@@ -207,7 +207,7 @@ def head_shapes(inputs: Inputs) -> list[Step]:
 
 def model_sizes(inputs: Inputs) -> list[Step]:
     """The numbers that describe a model, read off its preset and its outline."""
-    config, network = preset(inputs["preset"]), outline(inputs["preset"])
+    config, network = preset(inputs["preset"]), on_meta(inputs["preset"])
     assert isinstance(config, TransformerConfig)
     encoder, decoder, count = config.encoder, config.decoder, size(config)
     assert encoder is not None

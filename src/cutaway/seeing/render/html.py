@@ -16,8 +16,8 @@ from cutaway.errors import CutawayError, InputError
 from cutaway.models.config import StackConfig
 from cutaway.seeing.attribution.analysis import Side, logit_lens, rollout
 from cutaway.seeing.attribution.head_scores import Kind, score_heads
-from cutaway.seeing.render.model_json import attentions, describe
-from cutaway.seeing.render.serialize import TOP, plain, told
+from cutaway.seeing.render.model_json import attentions, model_to_json
+from cutaway.seeing.render.serialize import TOP, json_safe, trace_to_json
 from cutaway.seeing.trace.trace import Trace
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def _bare(trace: Trace, text: str | None = None, info: dict[str, Any] | None = N
     """What the page says of a trace, without its values."""
     if trace.model is None:
         raise InputError("this trace is of a bare network; trace a model to see it in a page: model.trace(text)")
-    info = told(trace.model, trace, "here", text) if info is None else {**info, "id": "here"}
+    info = trace_to_json(trace.model, trace, "here", text) if info is None else {**info, "id": "here"}
     return {"info": info | {"edits": info.get("edits", []), "seconds": info.get("seconds", 0.0)}}
 
 
@@ -77,7 +77,7 @@ def _lens_size(trace: Trace) -> int:
 
 def _joined(trace: Trace, kept: dict[str, Any], view: str = "") -> str:
     assert trace.model is not None
-    return filled({"models": [describe(trace.model)], "traces": [kept], "address": view})
+    return filled({"models": [model_to_json(trace.model)], "traces": [kept], "address": view})
 
 
 def filled(data: Mapping[str, Any]) -> str:
@@ -205,14 +205,14 @@ def _listed(trace: Trace, limit: int) -> str:
 
 def lens(model: "Model", trace: Trace) -> dict[str, Any]:
     """What each block would already say, as the page takes it."""
-    return dict(plain(logit_lens(model, trace, top=TOP).to_json()))
+    return dict(json_safe(logit_lens(model, trace, top=TOP).to_json()))
 
 
 def rolled(model: "Model", trace: Trace) -> dict[str, Any]:
     """Attention rollout of each stack, as the page takes it."""
     sides: tuple[tuple[str, Side], ...] = (("source", "encoder"), ("target", "decoder"))
     found = {side: rollout(trace, stack).to_json() for side, stack in sides if getattr(model.config, stack) is not None}
-    return dict(plain(found))
+    return dict(json_safe(found))
 
 
 def _that_fit(trace: Trace, room: int = ROOM, size: Callable[[str], int] | None = None) -> list[str]:

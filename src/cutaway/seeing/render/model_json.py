@@ -15,7 +15,7 @@ from cutaway.models.config import (
 )
 from cutaway.parts.tap import taps
 from cutaway.seeing.interventions.switches import switches
-from cutaway.tasks.requirements import sees
+from cutaway.tasks.requirements import reads_images
 from cutaway.tasks.task_params import tasks_of
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ LONGEST = 256
 """Tokens that are looked at at once: values grow with their square."""
 
 
-def describe(model: "Model", most: int = LONGEST) -> dict[str, Any]:
+def model_to_json(model: "Model", most: int = LONGEST) -> dict[str, Any]:
     """What `GET /api/models` says of one model; `most` tokens are taken at once."""
     config = model.config
     halves = [half for half in ("encoder", "decoder") if getattr(config, half) is not None]
@@ -49,7 +49,7 @@ def describe(model: "Model", most: int = LONGEST) -> dict[str, Any]:
         "name": model.name,
         "family": "-".join(halves) if len(halves) == 2 else f"{halves[0]}-only",
         "kind": "recurrent" if isinstance(config, RecurrentConfig) else "transformer",
-        "reads": "image" if sees(model) else "text",
+        "reads": "image" if reads_images(model) else "text",
         "tasks": tasks,
         "prefixes": {name: taught.prefix for name, taught in tasks_of(model).items() if taught.prefix},
         "head": None if config.head is None else config.head.kind,
@@ -62,7 +62,7 @@ def describe(model: "Model", most: int = LONGEST) -> dict[str, Any]:
         "image": None if patches is None else {
             "size": patches.image_size, "patch": patches.patch_size, "channels": patches.channels
         },
-        "example": "" if sees(model) else example,
+        "example": "" if reads_images(model) else example,
         "example_pair": SECOND.get(tasks[0] if tasks else "", ""),
         "switches": switches(model.network),
         "attentions": attentions(model),
@@ -87,7 +87,7 @@ def tasks_for(model: "Model") -> list[str]:
         case MaskedLanguageModel():
             return ["fill"]
         case Classifier():
-            return ["recognize" if sees(model) else "classify"]
+            return ["recognize" if reads_images(model) else "classify"]
         case AnswerSpan():
             return ["answer"]
         case SentenceVector():

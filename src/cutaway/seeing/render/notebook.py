@@ -6,12 +6,12 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from cutaway.models.summary import size_rows
-from cutaway.seeing.render.model_json import describe
+from cutaway.seeing.render.model_json import model_to_json
 
 if TYPE_CHECKING:
     from cutaway.model import Model
     from cutaway.seeing.explain.explanation import Explanation
-    from cutaway.seeing.interventions.compare import Changed, Difference
+    from cutaway.seeing.interventions.compare import Comparison, Difference
     from cutaway.seeing.interventions.edits import Edit
 
 ROWS = 100
@@ -25,7 +25,7 @@ _BAR = "display:inline-block;height:0.7em;background:currentColor;opacity:0.45"
 
 def model_html(model: "Model") -> str:
     """What the model is: its kind, its sizes, its tokenizer and what it can be asked."""
-    said = describe(model)
+    said = model_to_json(model)
     n = sum(weight.numel() for weight in model.network.parameters())
     dtypes = sorted({str(weight.dtype).removeprefix("torch.") for weight in model.network.parameters()})
     tokenizer = model.tokenizer
@@ -52,7 +52,7 @@ def explanation_html(explanation: "Explanation") -> str:
     return _framed(place, _line(formula), _line(text, _CODE), _line(says, bold=not explanation.agrees))
 
 
-def changed_html(changed: "Changed") -> str:
+def changed_html(changed: "Comparison") -> str:
     """What was changed, what each run wrote, and how far apart what they say is at each place."""
     edits = ", ".join(map(edit_text, changed.edits)) or "nothing was changed"
     parts = []
@@ -74,7 +74,7 @@ def edit_text(edit: "Edit") -> str:
     return " ".join([edit.kind, ", ".join(words)]).strip()
 
 
-def _differences(changed: "Changed") -> list[str]:
+def _differences(changed: "Comparison") -> list[str]:
     """A row a place: the token, what the first run finds likeliest, how probable each run finds it, how they differ."""
     shown: Sequence[Difference] = changed.differences
     if len(shown) > ROWS:

@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 TOP = 10
 
 
-def plain(value: Any) -> Any:
+def json_safe(value: Any) -> Any:
     """Numbers that JSON can hold: infinities and NaN as text."""
     if isinstance(value, Tensor):
-        return plain(value.tolist())
+        return json_safe(value.tolist())
     if isinstance(value, Mapping):
-        return {key: plain(item) for key, item in value.items()}
+        return {key: json_safe(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
+        return [json_safe(item) for item in value]
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def told(model: "Model", trace: Trace, number: str = "", text: str | None = None) -> dict[str, Any]:
+def trace_to_json(model: "Model", trace: Trace, number: str = "", text: str | None = None) -> dict[str, Any]:
     """What `POST /api/run` says of a trace; `number` is what it is kept under."""
     words, written = trace.words, None
     given = trace.run.inputs
@@ -58,7 +58,7 @@ def told(model: "Model", trace: Trace, number: str = "", text: str | None = None
         "image": picture(model, given["tokens"][0], words.patches) if words.patches is not None else None,
         "written": written,
         "cut": trace.search is not None and trace.search.written[0].ended == "length",
-        "places": plain([asdict(place) for place in places(model, trace.output[0], words, TOP)]),
+        "places": json_safe([asdict(place) for place in places(model, trace.output[0], words, TOP)]),
         "values": [{"name": name, "shape": list(trace[name].shape), **asdict(trace.facts(name))} for name in trace],
     }
 
@@ -67,7 +67,10 @@ def top_of(probabilities_RV: Tensor, names: Sequence[str], n: int = TOP) -> list
     """Of each row the likeliest few, with their names."""
     values, ids = probabilities_RV.topk(min(n, probabilities_RV.shape[-1]))
     return [
-        [{"id": i, "text": names[i] if i < len(names) else f"<{i}>", "p": plain(p)} for i, p in zip(*row, strict=True)]
+        [
+            {"id": i, "text": names[i] if i < len(names) else f"<{i}>", "p": json_safe(p)}
+            for i, p in zip(*row, strict=True)
+        ]
         for row in zip(ids.tolist(), values.tolist(), strict=True)
     ]
 

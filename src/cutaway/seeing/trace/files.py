@@ -11,12 +11,12 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
-from cutaway.checkpoints.weights import outgoing, write_weights
+from cutaway.checkpoints.weights import tensor_to_write, write_weights
 from cutaway.errors import CheckpointError
 from cutaway.files import read_json
 from cutaway.models.config import config_from_json
 from cutaway.models.generation import Token, Written
-from cutaway.seeing.render.serialize import plain
+from cutaway.seeing.render.serialize import json_safe
 from cutaway.seeing.trace.labels import Words
 from cutaway.seeing.trace.search_trace import Candidate, SearchTrace
 from cutaway.seeing.trace.trace import Run, TapInfo, Trace
@@ -40,13 +40,13 @@ def write(trace: Trace, folder: Path) -> Path:
         "format": FORMAT,
         "config": None if trace.run.config is None else trace.run.config.to_json(),
         "words": vars(trace.words) | {"vocabulary": list(trace.words.vocabulary)},
-        "search": None if trace.search is None else plain(asdict(trace.search)),
+        "search": None if trace.search is None else json_safe(asdict(trace.search)),
         "values": {name: asdict(trace.facts(name)) for name in trace},
     }
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".trace.", dir=folder) as aside:
-            write_weights(Path(aside) / VALUES, {name: outgoing(value) for name, value in tensors.items()})
+            write_weights(Path(aside) / VALUES, {name: tensor_to_write(value) for name, value in tensors.items()})
             (Path(aside) / KNOWN).write_text(
                 json.dumps(known, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8"
             )

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from cutaway.checks import named
-from cutaway.decoding.plan import check_still
+from cutaway.checks import describe
+from cutaway.decoding.plan import check_eval_mode
 from cutaway.devices import memory_explained
 from cutaway.errors import InputError
 from cutaway.models.config import StackConfig
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Given:
+class ModelInputs:
     """What a network is given, and the words of it. `search`: how a model came to its target, if it wrote that."""
 
     inputs: tuple[Tensor, ...]
@@ -34,7 +34,7 @@ class Given:
     search: SearchTrace | None = None
 
 
-def look(
+def trace_model(
     model: "Model",
     given: "str | Image",
     target: str | None = None,
@@ -45,11 +45,11 @@ def look(
     replace: Mapping[str, Listener] | None = None,
 ) -> Trace:
     """See Model.trace. `replace` are listeners that may put other values in place."""
-    return traced(model, prepare(model, given, target, pair=pair, generation=generation), keep, replace)
+    return run_traced(model, prepare(model, given, target, pair=pair, generation=generation), keep, replace)
 
 
-def traced(
-    model: "Model", given: Given, keep: str | Sequence[str] = "*", replace: Mapping[str, Listener] | None = None
+def run_traced(
+    model: "Model", given: ModelInputs, keep: str | Sequence[str] = "*", replace: Mapping[str, Listener] | None = None
 ) -> Trace:
     with memory_explained(model.device):
         seen = trace(model.network, *given.inputs, keep=keep, replace=replace, **given.options)
@@ -66,16 +66,16 @@ def prepare(
     so_far: Sequence[int] | None = None,
     generation: Generation | None = None,
     check: Callable[[], None] = lambda: None,
-) -> Given:
+) -> ModelInputs:
     """Text or image as the network takes it; what is not given and can be written, the model writes first.
 
     `so_far` are the tokens that it has written, in place of a target. `check` is called before each step of its
     writing, and may raise.
     """
     config, network = model.config, model.network
-    check_still(network)
+    check_eval_mode(network)
     if generation is not None and not isinstance(generation, Generation):
-        raise InputError(f"generation is {named(generation)}; give a cutaway.Generation, or leave it out")
+        raise InputError(f"generation is {describe(generation)}; give a cutaway.Generation, or leave it out")
     if isinstance(config.encoder, StackConfig) and config.encoder.patches is not None:
         if target is not None or pair is not None:
             raise InputError(f"{model.name} reads one image: leave out target and pair")
@@ -96,7 +96,7 @@ def prepare(
 
     def written() -> SearchTrace:
         prompt = Prompt((*encoding.ids, *(so_far or ())) if not network.has_encoder else tuple(encoding.ids))
-        return search(model, prompt, generation or usual(model), check)
+        return search(model, prompt, generation or default_generation(model), check)
 
     if not network.has_encoder:
         found = None if generation is None else written()
@@ -112,30 +112,30 @@ def prepare(
     return _both(model, encoding, found.written[0].ids, found)
 
 
-def usual(model: "Model") -> Generation:
+def default_generation(model: "Model") -> Generation:
     """How its makers recommend to write, but the likeliest text where they would draw one: what is looked at stays."""
     return without_sampling(model.usage.generation)
 
 
-def _encoder_only(model: "Model", encoding: Encoding, *, segments: bool) -> Given:
+def _encoder_only(model: "Model", encoding: Encoding, *, segments: bool) -> ModelInputs:
     stack = model.config.encoder
     has_segments = isinstance(stack, StackConfig) and stack.n_segments > 0
     options = {"segments": _row(model, encoding.segments)} if segments and has_segments else {}
-    return Given(
+    return ModelInputs(
         (_row(model, encoding.ids),), options, _words(model, _side(model, "source", encoding.ids, encoding.tokens))
     )
 
 
-def _decoder_only(model: "Model", ids: Sequence[int], found: SearchTrace | None) -> Given:
+def _decoder_only(model: "Model", ids: Sequence[int], found: SearchTrace | None) -> ModelInputs:
     ids = [*ids, *(() if found is None else found.written[0].ids)]
-    return Given((_row(model, ids),), {}, _words(model, _target(model, ids)), found)
+    return ModelInputs((_row(model, ids),), {}, _words(model, _target(model, ids)), found)
 
 
-def _both(model: "Model", encoding: Encoding, said: Sequence[int], found: SearchTrace | None = None) -> Given:
+def _both(model: "Model", encoding: Encoding, said: Sequence[int], found: SearchTrace | None = None) -> ModelInputs:
     assert model.usage.start is not None
     ids = [model.usage.start, *said]
     words = _side(model, "source", encoding.ids, encoding.tokens) | _target(model, ids)
-    return Given((_row(model, encoding.ids), _row(model, ids)), {}, _words(model, words), found)
+    return ModelInputs((_row(model, encoding.ids), _row(model, ids)), {}, _words(model, words), found)
 
 
 def _row(model: "Model", ids: Sequence[int]) -> Tensor:
@@ -163,7 +163,7 @@ def _words(model: "Model", words: Mapping[str, Any]) -> Words:
     return Words(**words, vocabulary=vocabulary, classes=model.usage.labels)
 
 
-def _image(model: "Model", given: Any) -> Given:
+def _image(model: "Model", given: Any) -> ModelInputs:
     from cutaway.tasks.image_processing import pixels_of, processing_of
 
     assert isinstance(model.config.encoder, StackConfig)
@@ -176,4 +176,4 @@ def _image(model: "Model", given: Any) -> Given:
     words = Words(
         tokens, of_source=tuple(range(len(tokens))), source_words=tokens, classes=model.usage.labels, patches=(n, n)
     )
-    return Given((pixels.unsqueeze(0).to(next(model.network.parameters())),), {}, words)
+    return ModelInputs((pixels.unsqueeze(0).to(next(model.network.parameters())),), {}, words)

@@ -11,10 +11,10 @@ from torch import Tensor
 from cutaway.decoding.beam import Beams
 from cutaway.decoding.candidates import Candidates, is_alive
 from cutaway.decoding.plan import Plan, Request
-from cutaway.decoding.processors import processed
+from cutaway.decoding.processors import process_logits
 from cutaway.decoding.sample import Sampling
-from cutaway.decoding.state import Rows
-from cutaway.decoding.top import Told
+from cutaway.decoding.state import DecodingState
+from cutaway.decoding.top import LogProbs
 from cutaway.engines.native import Native
 from cutaway.errors import InputError
 from cutaway.models.generation import Generation, Prompt, Written
@@ -95,7 +95,7 @@ class _SeenBeams(Beams):
         self._count = 0
         super().__init__(plan, asked)
 
-    def _advance(self, group: int, found: Candidates, told: Told) -> Candidates:
+    def _advance(self, group: int, found: Candidates, told: LogProbs) -> Candidates:
         if group == 0:
             self.steps.append(())
             self._next = []
@@ -129,6 +129,6 @@ def next_logits(
     room = max(len(prefix) + 2, usual.min_new_tokens or 0)
     usual = replace(usual, prefix=tuple(prefix), max_new_tokens=room, stop=(), beams=1, beam_groups=1, diversity=0.0)
     plan = Plan(network, usual, usage)
-    rows = Rows(plan, [plan.ask(0, prompt)])
+    rows = DecodingState(plan, [plan.ask(0, prompt)])
     logits_V = rows.logits_RV[0].float().cpu()
-    return logits_V, processed(rows, rows.logits_RV.clone())[0].float().cpu()
+    return logits_V, process_logits(rows, rows.logits_RV.clone())[0].float().cpu()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from cutaway.checks import named
+from cutaway.checks import describe
 from cutaway.errors import InputError, UnknownNameError, unknown
 from cutaway.parts.tap import Listener, Tap, listening, matching, taps
 from cutaway.seeing.trace.labels import Words
@@ -167,10 +167,10 @@ def trace(
     only what you came for. `replace` are listeners that are asked first; what they put in a value's place is kept.
     """
     if not isinstance(network, nn.Module):
-        raise InputError(f"trace takes a network or a part of one, not {named(network)}; see cutaway.build")
+        raise InputError(f"trace takes a network or a part of one, not {describe(network)}; see cutaway.build")
     patterns = [keep] if isinstance(keep, str) else keep
     if not isinstance(patterns, Iterable) or not all(isinstance(pattern, str) for pattern in patterns):
-        raise InputError(f"keep is {named(keep)}; give a pattern such as '*.weights', or a list of them")
+        raise InputError(f"keep is {describe(keep)}; give a pattern such as '*.weights', or a list of them")
     known = taps(network)
     wanted = {name: tap for pattern in patterns for name, tap in matching(network, pattern, known).items()}
     result = Trace({name: TapInfo.of(tap) for name, tap in wanted.items()})
