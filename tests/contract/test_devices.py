@@ -117,7 +117,7 @@ def test_a_step_of_training(name: str) -> None:
 
 def mutated(run: Callable[[str], None]) -> None:
     """Positions that forget their device."""
-    positions.count = lambda n_tokens, visible, device: torch.arange(n_tokens)
+    positions.position_ids = lambda n_tokens, visible, device: torch.arange(n_tokens)
     with pytest.raises((RuntimeError, InputError), match="device|are on cpu"):
         run("gpt2")
 

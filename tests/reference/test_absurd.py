@@ -60,6 +60,6 @@ def test_weights_of_no_family_are_known_by_their_names(folder: Path, monkeypatch
     """Without a model_type every family and head is tried: without building 33 networks, which took 5 s and more."""
     (folder / "config.json").write_text("{}")
     save_file({f"blocks.{i}.weight": torch.ones(1) for i in range(100)}, folder / "model.safetensors")
-    monkeypatch.setattr(huggingface, "outline_safely", lambda *_: pytest.fail("a network was built"))
+    monkeypatch.setattr(huggingface, "on_meta_safely", lambda *_: pytest.fail("a network was built"))
     with pytest.raises(CheckpointError, match="has no model_type, and the weights fit none of"):
         cutaway.load(folder)
