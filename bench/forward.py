@@ -21,9 +21,9 @@ from bench.data import IGNORED, Batch, text_batches, translation_batches
 from bench.harness import Contestant, Result, Work
 from bench.peers import build_peer
 from bench.report import Report, Table, machine_facts
+from cutaway.info.size import size
 from cutaway.kernels.choice import default
 from cutaway.models.presets import preset
-from cutaway.models.size import size
 from cutaway.training.precision import computing, fastest_precision
 
 MODELS = ("transformer-tiny", "transformer-base", "gpt2")  # tables of 10,000, 37,000 (the paper's) and 50,257 tokens

@@ -31,10 +31,10 @@ from bench import contest, harness
 from bench.data import lengths
 from bench.harness import Contestant, Work
 from cutaway.engines.ctranslate2_files import write
+from cutaway.generation import Generation, Prompt
 from cutaway.model import Model
 from cutaway.models.build import build
 from cutaway.models.config import TransformerConfig
-from cutaway.models.generation import Generation, Prompt
 from cutaway.models.presets import llama, preset
 from cutaway.models.usage import Usage
 

@@ -35,12 +35,12 @@ from bench.harness import Work
 from bench.lessons import END, PAD, START, Lesson, padded, shares_of
 from bench.peers import build_peer
 from cutaway.data.encoding import EncodedTexts
+from cutaway.info.size import size
 from cutaway.machine.memory import keep_freed_memory
 from cutaway.model import Model
 from cutaway.models.build import build
 from cutaway.models.config import StackConfig
 from cutaway.models.network import Network
-from cutaway.models.size import size
 from cutaway.training import defaults
 from cutaway.training.config import (
     Batches,

@@ -32,10 +32,10 @@ from bench import contest, harness, learners, lessons
 from bench.harness import Contestant, Result
 from bench.lessons import Lesson
 from bench.report import Report, Table
+from cutaway.info.size import size
 from cutaway.machine.processor import has_bfloat16
 from cutaway.models.config import TransformerConfig
 from cutaway.models.presets import preset
-from cutaway.models.size import size
 from cutaway.training.precision import fastest_precision
 
 MODELS = {"tiny": "transformer-tiny", "small": "transformer-small", "base": "transformer-base", "gpt2": "gpt2"}

@@ -6,9 +6,9 @@ from pathlib import Path
 from textwrap import fill
 from typing import Literal
 
+from cutaway.info.size import Size, size
 from cutaway.models.config import TransformerConfig
 from cutaway.models.presets import preset
-from cutaway.models.size import Size, size
 from cutaway.training.config import Batches, Saving, TrainConfig
 from cutaway.training.defaults import with_steps
 from cutaway.training.loss import _ROWS

@@ -5,13 +5,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from cutaway.generation import Generation as Generation
+    from cutaway.info.size import size as size
     from cutaway.loading import load as load
     from cutaway.model import Model as Model
     from cutaway.models.build import build as build
-    from cutaway.models.generation import Generation as Generation
     from cutaway.models.presets import preset as preset
     from cutaway.models.recurrent import Recurrent as Recurrent
-    from cutaway.models.size import size as size
     from cutaway.models.transformer import Transformer as Transformer
     from cutaway.parts.tap import listening as listening
     from cutaway.seeing.trace.trace import trace as trace
@@ -27,13 +27,13 @@ if not {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"} & os.environ.keys():
 # Loaded on first use, so that `import cutaway` and `cutaway --help` do not wait for torch.
 _PUBLIC = {
     "build": "cutaway.models.build",
-    "Generation": "cutaway.models.generation",
+    "Generation": "cutaway.generation",
     "listening": "cutaway.parts.tap",
     "load": "cutaway.loading",
     "Model": "cutaway.model",
     "preset": "cutaway.models.presets",
     "Recurrent": "cutaway.models.recurrent",
-    "size": "cutaway.models.size",
+    "size": "cutaway.info.size",
     "trace": "cutaway.seeing.trace.trace",
     "Transformer": "cutaway.models.transformer",
 }

@@ -13,9 +13,9 @@ from cutaway.checkpoints.usage import Files, idle_settings, unknown_settings, un
 from cutaway.checkpoints.weights import open_weights
 from cutaway.errors import CheckpointError, ConfigError
 from cutaway.files import open_file, read_json
+from cutaway.info.summary import sizes
 from cutaway.loading import check_tokenizer
 from cutaway.models.config import Config, TransformerConfig
-from cutaway.models.summary import sizes
 from cutaway.models.usage import Usage
 from cutaway.text.files import load_tokenizer
 from cutaway.text.tokenizer import Tokenizer
@@ -65,7 +65,7 @@ class CheckpointInfo:
 
     @property
     def sizes(self) -> dict[str, dict[str, Any]]:
-        """Half -> what its config says of its size; see models/summary.py."""
+        """Half -> what its config says of its size; see info/summary.py."""
         return sizes(self.config)
 
     def _of_halves(self, field: str) -> dict[str, int]:

@@ -24,8 +24,8 @@ from cutaway.checkpoints.usage import (
 from cutaway.devices import device_of, dtype_of, memory_explained
 from cutaway.errors import CheckpointError, unknown
 from cutaway.files import written_aside
+from cutaway.generation import Generation
 from cutaway.models.config import Config, TransformerConfig
-from cutaway.models.generation import Generation
 from cutaway.models.network import Network
 from cutaway.models.usage import Usage
 from cutaway.seeing.trace.trace import Trace

@@ -22,10 +22,10 @@ from cutaway.checkpoint_info import licence
 from cutaway.checkpoints.weights import Weights
 from cutaway.cli.info import joined
 from cutaway.cli.main import main
+from cutaway.info.summary import size_rows
 from cutaway.loading import load
 from cutaway.model import Model
 from cutaway.models.config import TransformerConfig
-from cutaway.models.summary import size_rows
 from cutaway.models.usage import Usage
 from cutaway.text.train import train_tokenizer
 from tests import commands

@@ -16,8 +16,8 @@ from cutaway.decoding.processors import process_logits
 from cutaway.decoding.sample import warp_logits
 from cutaway.decoding.search import write
 from cutaway.decoding.state import DecodingState
+from cutaway.generation import Generation, Prompt
 from cutaway.model import Model
-from cutaway.models.generation import Generation, Prompt
 from cutaway.tasks.options import to_generation
 from tests.decoding.peers import Peer, V, make_peer
 

@@ -7,7 +7,7 @@ import pytest
 import cutaway
 from cutaway.decoding.search import stream, write
 from cutaway.errors import ConfigError, CutawayError, InputError
-from cutaway.models.generation import Generation, Prompt, changed
+from cutaway.generation import Generation, Prompt, changed
 from cutaway.models.usage import Usage
 from tests.decoding.fakes import Scripted
 from tests.decoding.writers import writer

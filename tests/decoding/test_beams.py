@@ -11,7 +11,7 @@ import torch
 from cutaway.decoding.constraints import occurs, progress
 from cutaway.decoding.search import write
 from cutaway.errors import InputError
-from cutaway.models.generation import Generation, Prompt, Written
+from cutaway.generation import Generation, Prompt, Written
 from cutaway.models.usage import Usage
 from tests.decoding.fakes import Script, Scripted
 

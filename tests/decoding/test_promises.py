@@ -13,7 +13,7 @@ from cutaway.decoding.beam import Beams
 from cutaway.decoding.plan import SHORTEST, Plan
 from cutaway.decoding.search import write
 from cutaway.errors import InputError
-from cutaway.models.generation import Changes, Generation, Written
+from cutaway.generation import Changes, Generation, Written
 from cutaway.models.usage import Usage
 from cutaway.parts.cache import Cache, Memory
 from cutaway.parts.tap import taps

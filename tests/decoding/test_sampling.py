@@ -9,7 +9,7 @@ import torch
 
 from cutaway.decoding.sample import draw
 from cutaway.decoding.search import stream, write
-from cutaway.models.generation import Generation, Prompt
+from cutaway.generation import Generation, Prompt
 from cutaway.models.usage import Usage
 from tests.decoding.fakes import Scripted
 

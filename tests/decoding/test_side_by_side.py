@@ -8,7 +8,7 @@ import torch
 
 from cutaway.decoding import batches
 from cutaway.decoding.search import write
-from cutaway.models.generation import Generation
+from cutaway.generation import Generation
 from tests.decoding.writers import WRITERS, prompts, writer
 
 

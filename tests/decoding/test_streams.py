@@ -14,7 +14,7 @@ from cutaway.decoding import batches
 from cutaway.decoding.search import stream, write
 from cutaway.decoding.state import DecodingState
 from cutaway.decoding.stops import find_stop, n_streamable
-from cutaway.models.generation import Generation, Prompt
+from cutaway.generation import Generation, Prompt
 from cutaway.models.usage import Usage
 from tests.decoding.fakes import Script, Scripted
 from tests.decoding.test_beams import V, random_script

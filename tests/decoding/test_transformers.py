@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from cutaway.decoding.search import write
-from cutaway.models.generation import Generation, Prompt, Written
+from cutaway.generation import Generation, Prompt, Written
 from tests.decoding.peers import PEERS, Peer, V, make_peer
 
 N_OPTION_SETS, N_LENGTHS, N_PROMPTS = 25, 2, 5  # 250 prompts with their options for each family

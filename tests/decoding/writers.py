@@ -7,7 +7,7 @@ import torch
 
 import cutaway
 from cutaway.decoding.search import write
-from cutaway.models.generation import Generation, Prompt
+from cutaway.generation import Generation, Prompt
 from cutaway.models.network import Network
 from cutaway.models.usage import Usage
 from tests.families import SOURCE_VOCABULARY, VOCABULARY, noisy, shrunk

@@ -26,7 +26,7 @@ from cutaway.engines.ctranslate2_options import arguments, differs
 from cutaway.engines.engine import Precision
 from cutaway.engines.native import Native
 from cutaway.errors import CheckpointError, ConfigError, InputError
-from cutaway.models.generation import Generation, Prompt, Written
+from cutaway.generation import Generation, Prompt, Written
 from cutaway.models.network import Network
 from cutaway.models.usage import Usage
 from tests.families import noisy, shrunk

@@ -22,11 +22,11 @@ from cutaway.engines.int8 import Quantizer, in_int8
 from cutaway.engines.int8_layers import Int8Linear
 from cutaway.engines.quantization import QuantizedWeight, WeightFormat, quantized, weight_format
 from cutaway.errors import ConfigError
+from cutaway.generation import Generation, Prompt
 from cutaway.kernels.attention import by_torch
 from cutaway.loading import load
 from cutaway.model import Model
 from cutaway.models.config import TransformerConfig
-from cutaway.models.generation import Generation, Prompt
 from cutaway.models.usage import Usage
 from cutaway.parts.feedforward import ACTIVATIONS
 from cutaway.parts.kv_cache import KV

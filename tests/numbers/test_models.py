@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import cutaway
+from cutaway.info.size import PARTS
 from cutaway.kernels import attention as attention_file
 from cutaway.models.build import empty, on_meta
 from cutaway.models.config import (
@@ -23,7 +24,6 @@ from cutaway.models.config import (
 from cutaway.models.init import initialize
 from cutaway.models.network import Network
 from cutaway.models.presets import PRESETS
-from cutaway.models.size import PARTS
 from cutaway.parts.cache import Cache
 from cutaway.parts.norms import LayerNorm, RMSNorm
 from cutaway.parts.tap import listening

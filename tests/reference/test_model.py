@@ -15,9 +15,9 @@ import cutaway
 from bench.parity import CASES, Case, inputs, same_bits
 from cutaway.checkpoints.huggingface import describe
 from cutaway.errors import CheckpointError, InputError
+from cutaway.generation import Generation
 from cutaway.model import Model
 from cutaway.models.config import Classifier, SentenceVector, TransformerConfig
-from cutaway.models.generation import Generation
 from cutaway.models.usage import Usage
 from cutaway.text.train import train_tokenizer
 from tests.families import FAMILIES, shrunk

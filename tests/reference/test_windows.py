@@ -15,9 +15,9 @@ import cutaway
 from bench.parity import LIMIT
 from cutaway.engines.ctranslate2_spec import unsupported
 from cutaway.errors import CheckpointError, ConfigError
+from cutaway.generation import Generation, Prompt
 from cutaway.model import Model
 from cutaway.models.config import StackConfig, TransformerConfig
-from cutaway.models.generation import Generation, Prompt
 from cutaway.parts.cache import Cache
 from tests.families import shrunk
 

@@ -13,10 +13,10 @@ import torch
 
 import cutaway
 from cutaway.errors import CutawayError, InputError
+from cutaway.generation import Generation
 from cutaway.model import Model
 from cutaway.models.build import build
 from cutaway.models.config import AnswerSpan, Classifier, MaskedLanguageModel, TransformerConfig
-from cutaway.models.generation import Generation
 from cutaway.models.network import Network
 from cutaway.parts.attention import Attention
 from cutaway.parts.tap import listening

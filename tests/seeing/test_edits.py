@@ -20,10 +20,10 @@ from torch import Tensor
 
 import cutaway
 from cutaway.errors import CutawayError, InputError
+from cutaway.generation import Generation
 from cutaway.model import Model
 from cutaway.models.build import build
 from cutaway.models.config import Config, StackConfig, TransformerConfig
-from cutaway.models.generation import Generation
 from cutaway.models.network import Network
 from cutaway.parts.attention import Attention
 from cutaway.parts.block import Block

@@ -14,8 +14,8 @@ from torch import Tensor
 import cutaway
 from cutaway.decoding.search import write
 from cutaway.errors import CheckpointError, CutawayError, InputError
+from cutaway.generation import Generation, Prompt
 from cutaway.model import Model
-from cutaway.models.generation import Generation, Prompt
 from cutaway.models.usage import Usage
 from cutaway.seeing.attribution.analysis import logit_lens
 from cutaway.seeing.trace.labels import word_numbers

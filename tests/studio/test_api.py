@@ -12,8 +12,8 @@ import torch
 
 from cutaway.decoding import filters
 from cutaway.decoding.search import write
+from cutaway.generation import Generation, Prompt
 from cutaway.model import Model
-from cutaway.models.generation import Generation, Prompt
 from cutaway.seeing.explain import explain_at
 from tests.studio.conftest import SENTENCE
 from tests.studio.serving import Served, sentence

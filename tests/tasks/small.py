@@ -11,9 +11,9 @@ from torch import Tensor
 
 import cutaway
 from cutaway.engines.engine import Decode, Engine
+from cutaway.generation import Generation, Prompt, Token, Written
 from cutaway.model import Model
 from cutaway.models.config import RecurrentConfig
-from cutaway.models.generation import Generation, Prompt, Token, Written
 from cutaway.models.usage import Usage
 from cutaway.text.tokenizer import Tokenizer
 from cutaway.text.train import train_tokenizer

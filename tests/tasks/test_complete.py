@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from cutaway.errors import ConfigError, InputError
-from cutaway.models.generation import Generation
+from cutaway.generation import Generation
 from cutaway.models.usage import Usage
 from tests.tasks import small
 

@@ -12,8 +12,8 @@ import pytest
 import cutaway
 from cutaway.checkpoint_info import facts
 from cutaway.errors import CheckpointError, ConfigError, InputError
+from cutaway.generation import Generation
 from cutaway.model import Model
-from cutaway.models.generation import Generation
 from cutaway.models.usage import Usage
 from cutaway.tasks.options import Options
 from cutaway.tasks.writer import Writer

@@ -12,7 +12,7 @@ import pytest
 import cutaway
 from cutaway.aliases import SYNONYMS
 from cutaway.errors import ConfigError
-from cutaway.models.generation import Changes, Generation
+from cutaway.generation import Changes, Generation
 from cutaway.tasks.options import Options
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from cutaway.errors import ConfigError, InputError
-from cutaway.models.generation import Generation
+from cutaway.generation import Generation
 from cutaway.models.usage import Usage
 from cutaway.tasks.writer import Text
 from tests.tasks import small

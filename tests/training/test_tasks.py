@@ -18,7 +18,7 @@ from cutaway.data.clean import Dropped, clean, join_neighbours
 from cutaway.data.encoding import EncodedTexts
 from cutaway.data.pairs import Pair, read_pairs
 from cutaway.errors import ConfigError, InputError
-from cutaway.models.generation import Generation
+from cutaway.generation import Generation
 from cutaway.models.usage import Usage
 from cutaway.progress import Pace
 from cutaway.seeing.render.alignment import alignment

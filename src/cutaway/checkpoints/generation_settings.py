@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cutaway.checkpoints.keys import Keys
-from cutaway.models.generation import Generation
+from cutaway.generation import Generation
 
 Read = Callable[[Keys, str], Any]
 """The value of a key as a field of Generation takes it; None: it asks for nothing."""

@@ -10,8 +10,8 @@ from cutaway.checkpoints.generation_settings import IN_USAGE, OBEYED, is_known, 
 from cutaway.checkpoints.keys import Keys
 from cutaway.errors import CheckpointError
 from cutaway.files import read_json
+from cutaway.generation import Generation, sampling_options
 from cutaway.models.config import Classifier, TransformerConfig
-from cutaway.models.generation import Generation, sampling_options
 from cutaway.models.usage import Usage
 
 CONFIG, GENERATION, IMAGES = "config.json", "generation_config.json", "preprocessor_config.json"

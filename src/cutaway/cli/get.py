@@ -6,8 +6,8 @@ from cutaway.checkpoint_info import facts
 from cutaway.checkpoints.hub import fetch
 from cutaway.cli.info import headline, record
 from cutaway.cli.terminal import show
+from cutaway.info.size import size
 from cutaway.loading import SHIPPED, shipped
-from cutaway.models.size import size
 
 
 def run(name: str, revision: str | None, as_json: bool) -> None:

@@ -13,9 +13,9 @@ from cutaway.checks import whole
 from cutaway.cli.models import count, family, parts_table, short
 from cutaway.cli.pager import Screen
 from cutaway.cli.terminal import show
+from cutaway.info.size import Size, size
+from cutaway.info.summary import size_rows
 from cutaway.loading import locate
-from cutaway.models.size import Size, size
-from cutaway.models.summary import size_rows
 from cutaway.tasks.pooling import describe_pooling
 
 FORMATS = {"huggingface": "Hugging Face", "cutaway": "cutaway's own", "llama2.c": "llama2.c"}

@@ -8,9 +8,9 @@ from rich.table import Table
 
 from cutaway.cli.pager import Screen
 from cutaway.cli.terminal import show
+from cutaway.info.size import PARTS, Size, size
 from cutaway.models.config import Config
 from cutaway.models.presets import PRESETS, preset
-from cutaway.models.size import PARTS, Size, size
 
 
 def run(names: list[str], context: int, as_json: bool) -> None:

@@ -10,8 +10,8 @@ from typing import Protocol, Self
 import torch
 
 from cutaway.decoding.plan import Plan, Request
+from cutaway.generation import Prompt, Written
 from cutaway.machine.threads import AdaptiveThreads
-from cutaway.models.generation import Prompt, Written
 from cutaway.parts.tap import anybody_listens
 
 WINDOW = 4096  # prompts that are taken from the stream and sorted at a time

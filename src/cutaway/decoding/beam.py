@@ -14,7 +14,7 @@ from cutaway.decoding.state import IDS, LOGPROBS, DecodingState
 from cutaway.decoding.stops import Stop, find_stop
 from cutaway.decoding.top import LogProbs, top
 from cutaway.errors import InputError
-from cutaway.models.generation import Written
+from cutaway.generation import Written
 
 Stops = dict[tuple[int, int], Stop]
 """By text and place among its candidates."""

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from cutaway.models.generation import Written
+from cutaway.generation import Written
 
 NEG_INF = -1.0e9  # the score of what must not be chosen, but is if there is nothing else
 

@@ -8,8 +8,8 @@ import torch
 
 from cutaway.checks import Count, Positive, check, describe
 from cutaway.errors import ConfigError, InputError
+from cutaway.generation import Generation, Prompt, sampling_options
 from cutaway.models.config import LanguageModel, RecurrentStackConfig, StackConfig
-from cutaway.models.generation import Generation, Prompt, sampling_options
 from cutaway.models.network import Network
 from cutaway.models.usage import Usage
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from cutaway.decoding.plan import Plan
 from cutaway.decoding.state import IDS, LOGPROBS, OTHER_IDS, OTHER_LOGPROBS, DecodingState
 from cutaway.decoding.stops import Stop
-from cutaway.models.generation import Ended, Token, Written
+from cutaway.generation import Ended, Token, Written
 
 
 def tokens_of(rows: DecodingState, row: int, start: int) -> tuple[Token, ...]:

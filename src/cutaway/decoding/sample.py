@@ -13,7 +13,7 @@ from cutaway.decoding.results import finished, score_of, stopped, tokens_of
 from cutaway.decoding.state import IDS, DecodingState
 from cutaway.decoding.stops import Stop, find_stop
 from cutaway.decoding.top import LogProbs, top
-from cutaway.models.generation import Generation, Token, Written
+from cutaway.generation import Generation, Token, Written
 
 NO_NUMBER = float("nan")
 DRAWN_AT_ONCE = 64

@@ -8,7 +8,7 @@ from cutaway.decoding.plan import Decode, Plan
 from cutaway.decoding.sample import Sampling
 from cutaway.decoding.stops import n_streamable
 from cutaway.errors import ConfigError
-from cutaway.models.generation import Generation, Prompt, Token, Written
+from cutaway.generation import Generation, Prompt, Token, Written
 from cutaway.models.network import Network
 from cutaway.models.usage import Usage
 

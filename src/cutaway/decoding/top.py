@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor
 
+from cutaway.generation import Token
 from cutaway.kernels import Kernels, kernels
 from cutaway.kernels.arguments import address
-from cutaway.models.generation import Token
 
 MANY = 64  # of which inserting one by one takes longer than torch's own way
 

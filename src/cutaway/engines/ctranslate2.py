@@ -24,7 +24,7 @@ from cutaway.engines.ctranslate2_options import NATIVE, arguments, differs
 from cutaway.engines.ctranslate2_spec import library, places
 from cutaway.engines.engine import Decode, Engine, EngineName, Precision
 from cutaway.errors import InputError
-from cutaway.models.generation import Generation, Prompt, Token, Written
+from cutaway.generation import Generation, Prompt, Token, Written
 from cutaway.models.network import Network
 from cutaway.models.transformer import Transformer
 from cutaway.models.usage import Usage

@@ -5,8 +5,8 @@ from typing import Any
 from cutaway.decoding.plan import Plan
 from cutaway.engines.ctranslate2_spec import places
 from cutaway.errors import InputError
+from cutaway.generation import Generation
 from cutaway.models.config import StackConfig
-from cutaway.models.generation import Generation
 from cutaway.models.network import Network
 from cutaway.models.usage import Usage
 

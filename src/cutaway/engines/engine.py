@@ -8,7 +8,7 @@ from typing import Literal, Self
 import torch
 from torch import Tensor
 
-from cutaway.models.generation import Generation, Prompt, Token, Written
+from cutaway.generation import Generation, Prompt, Token, Written
 
 LOG = logging.getLogger("cutaway")
 

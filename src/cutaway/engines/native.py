@@ -12,7 +12,7 @@ from cutaway.engines.engine import Decode, Engine, EngineName, Precision
 from cutaway.engines.fused_modules import install_fused_modules
 from cutaway.engines.int8 import Quantizer, in_int8
 from cutaway.engines.prepare import bypass_module_call, on_cpu, twin
-from cutaway.models.generation import Generation, Prompt, Token, Written
+from cutaway.generation import Generation, Prompt, Token, Written
 from cutaway.models.network import Network
 from cutaway.models.usage import Usage
 

@@ -13,6 +13,7 @@ from cutaway.engines.engine import Engine
 from cutaway.engines.int8_layers import Int8Linear
 from cutaway.engines.native import Native
 from cutaway.engines.quantization import quantized
+from cutaway.generation import Generation, Prompt
 from cutaway.kernels import kernels
 from cutaway.machine import CLEARLY, processor
 from cutaway.machine.environment import PRECISION, forced
@@ -20,7 +21,6 @@ from cutaway.machine.measurements import Numbers, best_of, measured
 from cutaway.machine.products import SIZE
 from cutaway.models.build import build
 from cutaway.models.config import TransformerConfig
-from cutaway.models.generation import Generation, Prompt
 from cutaway.models.network import Network
 from cutaway.models.presets import preset
 from cutaway.models.usage import Usage

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
-from cutaway.models.generation import Generation
+from cutaway.generation import Generation
 
 TaskName = Literal["translate", "complete", "classify"]
 """What a model can be trained for."""

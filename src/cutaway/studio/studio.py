@@ -14,7 +14,7 @@ import torch
 from cutaway.decoding.sample import warp_logits
 from cutaway.decoding.search import stream
 from cutaway.errors import InputError
-from cutaway.models.generation import Generation, Prompt, limited
+from cutaway.generation import Generation, Prompt, limited
 from cutaway.parts.tap import listening
 from cutaway.seeing.explain import explain_at
 from cutaway.seeing.interventions.edits import listeners, read_edits

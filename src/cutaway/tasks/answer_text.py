@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from cutaway.models.generation import Prompt
+from cutaway.generation import Prompt
 from cutaway.tasks.batching import map_inputs
 from cutaway.tasks.options import Options
 from cutaway.tasks.requirements import unsupported

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Unpack
 
 from cutaway.decoding.plan import DEFAULT_TOKENS
 from cutaway.errors import InputError
-from cutaway.models.generation import Prompt
+from cutaway.generation import Prompt
 from cutaway.tasks.options import Options
 from cutaway.tasks.requirements import NEEDS
 from cutaway.tasks.writer import Writer

@@ -5,7 +5,7 @@ from typing import Any
 
 from cutaway.checks import describe
 from cutaway.errors import ConfigError
-from cutaway.models.generation import SAMPLING, Generation, Numbers, changed, without_sampling
+from cutaway.generation import SAMPLING, Generation, Numbers, changed, without_sampling
 from cutaway.text.tokenizer import Tokenizer
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from cutaway.checkpoints.generation_settings import read_settings
 from cutaway.checkpoints.keys import Keys
 from cutaway.checkpoints.usage import CONFIG
-from cutaway.models.generation import Generation, changed
+from cutaway.generation import Generation, changed
 
 if TYPE_CHECKING:
     from cutaway.model import Model

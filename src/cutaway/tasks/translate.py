@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Unpack
 
 from cutaway.errors import InputError
-from cutaway.models.generation import Prompt
+from cutaway.generation import Prompt
 from cutaway.tasks.batching import is_text, map_inputs
 from cutaway.tasks.options import Options
 from cutaway.tasks.requirements import require_trained, unsupported

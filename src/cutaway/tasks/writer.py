@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from cutaway.decoding.plan import DEFAULT_TOKENS, Plan
 from cutaway.engines.engine import Engine
 from cutaway.errors import ConfigError, InputError
+from cutaway.generation import Generation, Prompt, Written, limited
 from cutaway.models.config import LanguageModel, StackConfig
-from cutaway.models.generation import Generation, Prompt, Written, limited
 from cutaway.tasks.batching import Materialized, prepared, windows
 from cutaway.tasks.options import Options, to_generation
 from cutaway.tasks.requirements import tokenizer_of, unsupported

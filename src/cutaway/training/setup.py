@@ -12,12 +12,12 @@ from cutaway.data.batches import check_fits
 from cutaway.data.clean import Dropped
 from cutaway.data.encoding import Encode, Encoded
 from cutaway.errors import ConfigError, InputError
+from cutaway.generation import Generation
 from cutaway.kernels import kernels
 from cutaway.loading import load, locate
 from cutaway.model import Model
 from cutaway.models.build import build
 from cutaway.models.config import Classifier
-from cutaway.models.generation import Generation
 from cutaway.models.network import Network
 from cutaway.models.usage import Usage
 from cutaway.text.bpe_dropout import Sampled

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from cutaway.checks import Count, Size, check
 from cutaway.errors import InputError
+from cutaway.generation import Generation
 from cutaway.models.config import MaskedLanguageModel
-from cutaway.models.generation import Generation
 from cutaway.models.network import Network
 from cutaway.parts.embedding import Embedding
 from cutaway.parts.tap import Listener

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from cutaway.errors import InputError
+from cutaway.generation import Generation
 from cutaway.models.config import AnswerSpan, Classifier, LanguageModel, MaskedLanguageModel
-from cutaway.models.generation import Generation
 from cutaway.parts.attention import Attention
 from cutaway.parts.tap import Listener, listening
 from cutaway.seeing.interventions.compare import probabilities

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from cutaway.generation import Generation, limited
 from cutaway.models.config import AnswerSpan, Classifier, LanguageModel, MaskedLanguageModel
-from cutaway.models.generation import Generation, limited
 from cutaway.models.network import Network
 from cutaway.parts.norms import upcast
 from cutaway.parts.tap import listening

@@ -12,10 +12,10 @@ import torch
 from torch import nn
 
 from cutaway.errors import InputError
+from cutaway.info.size import size
 from cutaway.models.build import on_meta
 from cutaway.models.config import TransformerConfig
 from cutaway.models.presets import preset
-from cutaway.models.size import size
 from cutaway.parts import masks
 from cutaway.parts.attention import Attention
 from cutaway.parts.embedding import Embedding

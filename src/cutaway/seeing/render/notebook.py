@@ -5,7 +5,7 @@ from dataclasses import fields
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from cutaway.models.summary import size_rows
+from cutaway.info.summary import size_rows
 from cutaway.seeing.render.model_json import model_to_json
 
 if TYPE_CHECKING:

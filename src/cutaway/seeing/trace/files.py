@@ -14,8 +14,8 @@ from safetensors.torch import load_file
 from cutaway.checkpoints.weights import tensor_to_write, write_weights
 from cutaway.errors import CheckpointError
 from cutaway.files import read_json
+from cutaway.generation import Token, Written
 from cutaway.models.config import config_from_json
-from cutaway.models.generation import Token, Written
 from cutaway.seeing.render.serialize import json_safe
 from cutaway.seeing.trace.labels import Words
 from cutaway.seeing.trace.search_trace import Candidate, SearchTrace

@@ -11,8 +11,8 @@ from cutaway.checks import describe
 from cutaway.decoding.plan import check_eval_mode
 from cutaway.devices import memory_explained
 from cutaway.errors import InputError
+from cutaway.generation import Generation, Prompt, without_sampling
 from cutaway.models.config import StackConfig
-from cutaway.models.generation import Generation, Prompt, without_sampling
 from cutaway.parts.tap import Listener
 from cutaway.seeing.trace.labels import Spelling, Words, reader, spelled, whole_words, word_numbers
 from cutaway.seeing.trace.search_trace import SearchTrace, search

@@ -17,7 +17,7 @@ from cutaway.decoding.state import DecodingState
 from cutaway.decoding.top import LogProbs
 from cutaway.engines.native import Native
 from cutaway.errors import InputError
-from cutaway.models.generation import Generation, Prompt, Written
+from cutaway.generation import Generation, Prompt, Written
 from cutaway.models.network import Network
 from cutaway.models.usage import Usage
 

@@ -1,0 +1,1 @@
+"""How large a model is, by its parts and in words."""
