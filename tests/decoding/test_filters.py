@@ -137,6 +137,13 @@ def test_top_of_ties_and_hidden_values() -> None:
 
 
 @pytest.mark.usefixtures("either_way")
+def test_of_equal_values_the_first_is_the_largest() -> None:
+    values = torch.zeros(3, 61)
+    values[0, 41] = values[0, 3] = values[1, 60] = values[1, 59] = torch.finfo(torch.float32).max
+    assert top(values, 1)[1].tolist() == [[3], [59], [0]]
+
+
+@pytest.mark.usefixtures("either_way")
 def test_log_total_of_many() -> None:
     logits = 3 * torch.randn(7, 2**17)
     logits[:, 3] = -torch.inf

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import os
 import sys
 import threading
 import time
@@ -640,6 +641,13 @@ def test_a_damaged_cache_is_made_again(cache: Path, damage: str) -> None:
 def test_no_cache_can_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("CUTAWAY_CACHE", str(tmp_path / "file"))
+    network = noisy(cutaway.build(shrunk("transformer-tiny")).eval())
+    assert text_of(kept(network)) == text_of(engine_of(network, 0, 1))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere names of files are Unicode")
+def test_a_cache_whose_name_is_not_unicode_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUTAWAY_CACHE", os.fsdecode(bytes(tmp_path) + b"/\xff"))
     network = noisy(cutaway.build(shrunk("transformer-tiny")).eval())
     assert text_of(kept(network)) == text_of(engine_of(network, 0, 1))
 

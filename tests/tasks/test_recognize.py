@@ -209,6 +209,8 @@ def test_settings_that_can_not_be_followed_are_told(tmp_path: Path) -> None:
         model = cutaway.load(tiny.vit(tmp_path / str(i), settings))
         with pytest.raises((CheckpointError, InputError), match=message):
             model.recognize(picture())
+    with pytest.raises(CheckpointError, match=r"image_std is '\[0.5, 0, 0.5\]'; expected a number other than 0"):
+        cutaway.load(tiny.vit(tmp_path / "none", {"image_std": [0.5, 0, 0.5]}))
 
 
 def test_nothing_is_made_of_a_size_that_the_model_does_not_read(

@@ -39,7 +39,7 @@ def read_usage(files: Files, family: Family, config: TransformerConfig, where: P
         max_tokens=Keys(files.get(SENTENCES, {}), str(where / SENTENCES)).optional_count("max_seq_length"),
         labels=_labels(Keys(files[CONFIG], str(where / CONFIG)), config),
         image_mean=_channels(images, "image_mean"),
-        image_std=_channels(images, "image_std"),
+        image_std=_spreads(images),
     )
     if config.decoder is None:
         return usage
@@ -107,6 +107,13 @@ def _channels(keys: Keys, name: str) -> tuple[float, ...]:
     if len(values) > 16 or not all(type(item) in (int, float) for item in values):
         raise keys.wrong(name, value, "a number for each channel")
     return tuple(float(item) for item in values)
+
+
+def _spreads(keys: Keys) -> tuple[float, ...]:
+    spreads = _channels(keys, "image_std")
+    if not all(spreads):
+        raise keys.wrong("image_std", keys.get("image_std"), "a number other than 0 for each channel")
+    return spreads
 
 
 def usage_keys(usage: Usage, config: TransformerConfig) -> dict[str, Any]:

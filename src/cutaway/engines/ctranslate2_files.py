@@ -50,8 +50,9 @@ def opened(network: Network, usage: Usage, stored: Stored, keep: bool, load: Cal
         entry = CacheEntry("ctranslate2", fingerprint(network, usage, stored))
         try:
             folder = entry.find() or entry.keep(lambda aside: write(network, usage, aside, stored))
+            str(folder).encode()  # CTranslate2 can't be given another name
             return load(folder)
-        except OSError:  # no cache
+        except (OSError, UnicodeEncodeError):  # no cache
             pass
     with tempfile.TemporaryDirectory(prefix="cutaway-") as name:
         try:
