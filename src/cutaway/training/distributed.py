@@ -1,7 +1,7 @@
-"""One process, or many under torchrun: who computes which shares, and how gradients and decisions come together.
+"""One process, or many under torchrun: which rank computes which micro-batches, and how gradients are added.
 
 `torchrun --nproc-per-node 2 -m cutaway train …` starts the ranks; nothing here starts processes. Rank r computes the
-shares r, r + R, r + 2R, … of every step, whatever their number R: a run may go on with more or fewer ranks.
+micro-batches r, r + R, r + 2R, … of every step, whatever their number R: a run may go on with more or fewer ranks.
 """
 
 import gc
@@ -18,7 +18,7 @@ from cutaway import devices
 from cutaway.errors import CheckpointError, ConfigError
 from cutaway.models.network import Network
 from cutaway.training.loss import Loss
-from cutaway.training.micro_batches import Cores, Randomness, StepTotals, accumulate
+from cutaway.training.micro_batches import Compute, Cores, Randomness, StepTotals, accumulate
 from cutaway.training.task import Task
 
 Batch = Any
@@ -49,46 +49,43 @@ class SingleProcess:
     def __init__(
         self, network: Network, task: Task, device: torch.device, surroundings: Surroundings, split: bool = True
     ) -> None:
-        """`split`: whether cores compute shares side by side. Code of torch.compile has threads of its own."""
+        """`split`: whether cores compute micro-batches side by side. Code of torch.compile has threads of its own."""
         self.network, self.task, self.surroundings = network, task, surroundings
         self.weights = [weight for weight in network.parameters() if weight.requires_grad]
         n = torch.get_num_threads()
         self.cores = Cores(n, surroundings) if device.type == "cpu" and n > 1 and split else None
-        self.compute: Callable[[Batch], Loss] = lambda batch: self.task.loss(self.network, batch)
 
-    def gradients(self, shares: Sequence[Tensor], random: Randomness, n_tokens: int) -> StepTotals:
-        """Leaves the gradients of the mean loss in the weights. `shares`: the rows of each."""
+    def loss(self, batch: Batch) -> Loss:
+        return self.task.loss(self.network, batch)
 
-        def compute(share: int, generator: torch.Generator) -> Loss:
-            return self.compute(self.task.batch(shares[share], generator))
-
-        numbers = range(len(shares))
+    def backward(self, loss: Compute, n: int, random: Randomness, n_tokens: int) -> StepTotals:
+        """Leaves in the weights the gradients of the mean loss of n micro-batches, each with its random numbers."""
         if self.cores is not None:
-            return self.cores(self.weights, numbers, compute, random, n_tokens)
+            return self.cores(self.weights, range(n), loss, random, n_tokens)
         threads = torch.get_num_threads()
         with self.surroundings():
-            sums = accumulate(numbers, compute, random, n_tokens)
+            totals = accumulate(range(n), loss, random, n_tokens)
         torch.set_num_threads(threads)
-        return sums
+        return totals
 
-    def do(self, jobs: Sequence[Callable[[], object]]) -> None:
+    def run_jobs(self, jobs: Sequence[Callable[[], object]]) -> None:
         """Jobs that do not touch each other: on a CPU side by side, each on one core. There, all cores on one operation
         would wait for each other after each, the longer the busier the machine is."""
         if self.cores is not None:
-            self.cores.do(jobs)
+            self.cores.run_jobs(jobs)
         else:
             for job in jobs:
                 job()
 
-    def any(self, flags: Sequence[bool]) -> list[bool]:
+    def any_rank(self, flags: Sequence[bool]) -> list[bool]:
         """Each flag is true if it is for some rank."""
         return list(flags)
 
-    def whole(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    def gather(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         """Tensors of which each rank may have a part, put together: on rank 0, in its ordinary memory."""
         return tensors
 
-    def told(self, scores: dict[str, float]) -> dict[str, float]:
+    def broadcast(self, scores: dict[str, float]) -> dict[str, float]:
         """What rank 0 found."""
         return scores
 
@@ -123,44 +120,47 @@ class Distributed:
             ids = [device.index or 0] if device.type == "cuda" else None
             self.module = nn.parallel.DistributedDataParallel(self.objective, device_ids=ids)
 
-    def gradients(self, shares: Sequence[Tensor], random: Randomness, n_tokens: int) -> StepTotals:
-        mine = list(range(self.rank, len(shares), self.ranks))
+    def loss(self, batch: Batch) -> Loss:
+        total = self.module(batch)
+        nll, n = cast(Objective, self.objective).seen
+        return Loss(total, nll, n)
 
-        def compute(share: int, generator: torch.Generator) -> Loss:
-            last = share == mine[-1]
+    def backward(self, loss: Compute, n: int, random: Randomness, n_tokens: int) -> StepTotals:
+        mine = list(range(self.rank, n, self.ranks))
+
+        def compute(i: int, generator: torch.Generator) -> Loss:
+            last = i == mine[-1]  # ranks add their gradients once
             if isinstance(self.module, nn.parallel.DistributedDataParallel):
                 self.module.require_backward_grad_sync = last
             else:
                 cast(Any, self.module).set_requires_gradient_sync(last)
-            total = self.module(self.task.batch(shares[share], generator))
-            nll, n = cast(Objective, self.objective).seen
-            return Loss(total, nll, n)
+            return loss(i, generator)
 
         with self.surroundings():
             # both average over ranks what we want added
-            sums = accumulate(mine, compute, random, n_tokens / self.ranks)
-        seen = torch.tensor([sums.total, sums.nll, sums.n], dtype=torch.float64, device=self.device)
+            totals = accumulate(mine, compute, random, n_tokens / self.ranks)
+        seen = torch.tensor([totals.total, totals.nll, totals.n], dtype=torch.float64, device=self.device)
         self.dist.all_reduce(seen)
         return StepTotals(float(seen[0]), float(seen[1]), int(seen[2]))
 
-    def do(self, jobs: Sequence[Callable[[], object]]) -> None:
+    def run_jobs(self, jobs: Sequence[Callable[[], object]]) -> None:
         for job in jobs:
             job()
 
-    def any(self, flags: Sequence[bool]) -> list[bool]:
+    def any_rank(self, flags: Sequence[bool]) -> list[bool]:
         found = torch.tensor([int(flag) for flag in flags], device=self.device)
         self.dist.all_reduce(found, op=self.dist.ReduceOp.MAX)
         return [bool(flag) for flag in found.tolist()]
 
-    def whole(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    def gather(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         found: dict[str, Tensor] = {}
         for name, tensor in tensors.items():
-            together = whole(tensor)  # all ranks take part, one tensor after another
+            together = gather(tensor)  # all ranks take part, one tensor after another
             if self.rank == 0:
                 found[name] = together if together is tensor else together.cpu()
         return found
 
-    def told(self, scores: dict[str, float]) -> dict[str, float]:
+    def broadcast(self, scores: dict[str, float]) -> dict[str, float]:
         values = torch.tensor(list(scores.values()), dtype=torch.float64, device=self.device)
         self.dist.broadcast(values, src=0)
         return dict(zip(scores, values.tolist(), strict=True))
@@ -185,12 +185,12 @@ def shard(network: Network, objective: nn.Module) -> None:
     fully_shard(objective)
 
 
-def whole(tensor: Tensor) -> Tensor:
+def gather(tensor: Tensor) -> Tensor:
     """All of a tensor of which each rank has a part."""
     return cast(Any, tensor).full_tensor() if hasattr(tensor, "full_tensor") else tensor
 
 
-def part_like(tensor: Tensor, like: Tensor) -> Tensor:
+def shard_like(tensor: Tensor, like: Tensor) -> Tensor:
     """The part of a whole tensor that this rank has of `like`."""
     if not hasattr(like, "full_tensor"):
         return tensor
@@ -206,7 +206,7 @@ def fill(network: nn.Module, tensors: dict[str, Tensor]) -> None:
         raise CheckpointError("the state is of another model: its weights have other names")
     with torch.no_grad():
         for name, tensor in tensors.items():
-            weights[name].copy_(part_like(tensor, weights[name]))
+            weights[name].copy_(shard_like(tensor, weights[name]))
 
 
 def workers(device: torch.device) -> int:

@@ -1,4 +1,4 @@
-"""The one training loop: steps, looks at the validation examples, states on disk, and the model in the end."""
+"""The one training loop: steps, validation, states on disk, and the model in the end."""
 
 import math
 import time
@@ -67,6 +67,16 @@ class Progress:
         """Seconds in all."""
         return self.seconds + self.looking
 
+    @property
+    def recent_loss(self) -> float:
+        return sum(self.recent) / len(self.recent)
+
+    def advance(self, step: int, sampler: Sampler, n_tokens: int, nll: float) -> None:
+        """A step is done: where the data stands now, and -log p of a token in it."""
+        self.step, self.epoch, self.place, self.epochs = step, sampler.epoch, sampler.place, sampler.epochs
+        self.tokens += n_tokens
+        self.recent = [*self.recent, nll][-RECENT:]
+
     def scores(self, step: int) -> Scores:
         return next(look["scores"] for look in self.looks if look["step"] == step)
 
@@ -82,7 +92,7 @@ def check_facts(folder: Path, facts: Mapping[str, Any], metric: str | None = Non
         and is_numbers([facts.get(name, 0.0) for name in ("epochs", "seconds", "looking")])
         and is_numbers(facts.get("recent", []))
         and isinstance(looks, list)
-        and all(_is_look(look, metric) for look in looks)
+        and all(_is_validate(look, metric) for look in looks)
         and (best is None or best in [look["step"] for look in looks])
     )
     if not is_sound:
@@ -92,7 +102,7 @@ def check_facts(folder: Path, facts: Mapping[str, Any], metric: str | None = Non
 _COUNTS = ("step", "epoch", "place", "tokens", "since_best")
 
 
-def _is_look(look: Any, metric: str | None) -> bool:
+def _is_validate(look: Any, metric: str | None) -> bool:
     if not isinstance(look, dict) or type(look.get("step")) is not int or not isinstance(look.get("scores"), dict):
         return False
     return {"loss", metric or "loss"} <= look["scores"].keys() and is_numbers(list(look["scores"].values()))
@@ -109,7 +119,7 @@ class Outcome:
     averaged: tuple[int, ...]  # steps whose mean the model is
 
 
-def chosen(value: X | None) -> X:
+def required(value: X | None) -> X:
     """A value that the config leaves open until it is chosen."""
     assert value is not None
     return value
@@ -130,8 +140,8 @@ class Loop:
             watch,
             facts,
         )
-        self.shares, self.steps = chosen(config.batches.shares), chosen(config.schedule.steps)
-        self.every, self.metric = chosen(config.validation.every), chosen(config.validation.metric)
+        self.n_micro_batches, self.steps = required(config.batches.shares), required(config.schedule.steps)
+        self.every, self.metric = required(config.validation.every), required(config.validation.metric)
         self.progress = Progress()
         self.device = distributed.device_of(config.machine.device)
         keep_freed_memory()
@@ -139,24 +149,24 @@ class Loop:
         self.network = model.network.train()
         if not in_parts:  # a model that does not fit a device is never whole there, nor looked at there
             self.network.to(self.device)
-        self.shown: Network | None = None  # on rank 0: holds the weights that are looked at
+        self.eval_network: Network | None = None  # on rank 0: holds the weights that are validated
         if distributed.rank() == 0:
-            self.shown = deepcopy(self.network).eval().requires_grad_(False)
+            self.eval_network = deepcopy(self.network).eval().requires_grad_(False)
         compiled = config.machine.compile and compile_network(self.network, self._trial, watch.warn)
         self.parallel = distributed.parallel(
             self.network, task, self.device, self._surroundings, config.machine.sharding, split=not compiled
         )
-        distributed.check_shares(self.shares, self.parallel.ranks)
+        distributed.check_shares(self.n_micro_batches, self.parallel.ranks)
         self.weights: dict[str, Tensor] = {
             name: weight for name, weight in self.network.named_parameters() if weight.requires_grad
         }
         self.average = {name: weight.detach().clone() for name, weight in self.weights.items() if config.averaging.ema}
         wanted = config.optimizer
         self.optimizer = Optimizer(
-            self.network, chosen(wanted.kind), rate=chosen(wanted.rate), matrix_rate=wanted.matrix_rate,
-            betas=(wanted.beta1, wanted.beta2), epsilon=wanted.epsilon, decay=chosen(wanted.decay),
+            self.network, required(wanted.kind), rate=required(wanted.rate), matrix_rate=wanted.matrix_rate,
+            betas=(wanted.beta1, wanted.beta2), epsilon=wanted.epsilon, decay=required(wanted.decay),
         )  # fmt: skip
-        self.factor = schedule(config.schedule.kind, chosen(config.schedule.warmup), self.steps)
+        self.rate_factor = schedule(config.schedule.kind, required(config.schedule.warmup), self.steps)
         self.sampler = Sampler(task.lengths, config.batches.share_tokens, config.seed)
         self.snapshots = state.Snapshots(folder.training)
         self.saved: dict[str, Any] | None = None  # what the newest state says of itself
@@ -194,11 +204,11 @@ class Loop:
             self._step()
             self.progress.seconds += time.monotonic() - began
             if self.progress.step % self.every == 0 or self.progress.step == self.steps:
-                self._look()
+                self._validate()
                 if self._patience_is_out():
                     reason = "patience"
                     break
-            wants_to_stop, is_due = self.parallel.any(
+            wants_to_stop, is_due = self.parallel.any_rank(
                 [stop() is not None, time.monotonic() - saved > 60 * self.config.saving.minutes]
             )
             if wants_to_stop:
@@ -211,47 +221,46 @@ class Loop:
         return self._finish(reason)
 
     def _step(self) -> None:
-        rows = [next(self.sampler) for _ in range(self.shares)]
-        n_tokens = sum(self.task.n_tokens(share) for share in rows)
-        number = self.progress.step + 1
-        self.optimizer.forget_gradients()
-        began = time.monotonic()
-        sums = self.parallel.gradients(rows, randomness(self.config.seed, number), n_tokens)
-        norm = self._clipped()
-        self._check_finite(number, sums, norm)
-        factor = self.factor(number)
-        self.parallel.do(self.optimizer.steps(factor))
-        self.parallel.do([partial(self._average, number)])
-        self.progress.step = number
-        self.progress.epoch, self.progress.place = self.sampler.epoch, self.sampler.place
-        self.progress.epochs = self.sampler.epochs
-        self.progress.tokens += n_tokens
-        seconds = time.monotonic() - began
-        loss, nll = sums.total / n_tokens, sums.nll / sums.n
-        self.progress.recent = [*self.progress.recent, nll][-RECENT:]
-        shown = sum(self.progress.recent) / len(self.progress.recent)
-        epochs, unit = self.sampler.epochs, self.task.unit
-        self.watch.step(StepReport(number, self.steps, loss, nll, shown, norm, factor, n_tokens, seconds, epochs, unit))
+        """One step: micro-batches, loss, backward, clip, step, schedule."""
+        began, number = time.monotonic(), self.progress.step + 1
+        rows = [next(self.sampler) for _ in range(self.n_micro_batches)]
+        n_tokens = sum(map(self.task.n_tokens, rows))
 
-    def _clipped(self) -> float:
-        """The length of the gradient before it is cut to at most `clip`."""
-        clip = self.config.optimizer.clip or math.inf
+        def loss(i: int, generator: torch.Generator) -> Loss:  # summed over the tokens of a micro-batch
+            return self.parallel.loss(self.task.batch(rows[i], generator))
+
+        self.optimizer.forget_gradients()
+        totals = self.parallel.backward(loss, len(rows), randomness(self.config.seed, number), n_tokens)
+        norm = self._clip_gradients()
+        self._check_finite(number, totals, norm)
+        rate = self.rate_factor(number)
+        self.parallel.run_jobs(self.optimizer.steps(rate))
+        self.parallel.run_jobs([partial(self._update_average, number)])
+        self.progress.advance(number, self.sampler, n_tokens, totals.nll / totals.n)
+        self.watch.step(
+            StepReport(
+                number, self.steps, totals.total / n_tokens, totals.nll / totals.n, self.progress.recent_loss, norm,
+                rate, n_tokens, time.monotonic() - began, self.progress.epochs, self.task.unit,
+            )
+        )  # fmt: skip
+
+    def _clip_gradients(self) -> float:
+        """Cuts the gradient to a length of at most `clip`; gives its length before."""
         norms: list[float] = []
 
-        def cut() -> None:
-            norm = torch.nn.utils.clip_grad_norm_(self.weights.values(), clip)
-            norms.append(float(distributed.whole(norm)))
+        def clip() -> None:
+            most = self.config.optimizer.clip or math.inf
+            norms.append(float(distributed.gather(torch.nn.utils.clip_grad_norm_(self.weights.values(), most))))
 
-        self.parallel.do([cut])
+        self.parallel.run_jobs([clip])
         return norms[0]
 
-    def _check_finite(self, step: int, sums: StepTotals, norm: float) -> None:
-        if math.isfinite(sums.total) and math.isfinite(norm):
-            return
-        what = f"the loss is {sums.total}" if not math.isfinite(sums.total) else f"the gradient's length is {norm}"
-        raise self._broken(f"{what} at step {step}")
+    def _check_finite(self, step: int, totals: StepTotals, norm: float) -> None:
+        for what, value in (("the loss", totals.total), ("the gradient's length", norm)):
+            if not math.isfinite(value):
+                raise self._diverged(f"{what} is {value} at step {step}")
 
-    def _broken(self, what: str) -> TrainingError:
+    def _diverged(self, what: str) -> TrainingError:
         newest = state.newest(self.folder.training)
         kept = f"the state of {newest} is kept" if newest else "no state was saved yet"
         return TrainingError(
@@ -261,19 +270,19 @@ class Loop:
 
     # ----------------------------------------------------------------------------------------------- averages
 
-    def _average(self, step: int) -> None:
+    def _update_average(self, step: int) -> None:
         """EMA: each step moves the average by 1 - memory towards the weights; early ones forget faster."""
         if not self.average:
             return
-        memory = min(chosen(self.config.averaging.ema), (1 + step) / (10 + step))
+        memory = min(required(self.config.averaging.ema), (1 + step) / (10 + step))
         with torch.no_grad():
             torch._foreach_lerp_(list(self.average.values()), list(self.weights.values()), 1 - memory)
 
-    def _judged(self) -> dict[str, Tensor]:
+    def _eval_weights(self) -> dict[str, Tensor]:
         """The weights that are looked at and kept, whole."""
-        return self.parallel.whole(self.average or self.weights)
+        return self.parallel.gather(self.average or self.weights)
 
-    def _kept_steps(self) -> list[int]:
+    def _steps_to_keep(self) -> list[int]:
         """The looks whose weights the average at the end needs, and the best."""
         best = [] if self.progress.best is None else [self.progress.best]
         return sorted({*self._averaged_steps(), *best})
@@ -285,11 +294,11 @@ class Loop:
         ranked = sorted(looks, key=lambda look: (rank(self.metric, look["scores"]), look["step"]), reverse=True)
         return sorted(look["step"] for look in (looks[-count:] if of == "last" else ranked[:count]))
 
-    def _steps_that_are_there(self) -> list[int]:
+    def _steps_at_hand(self) -> list[int]:
         """Rank 0 knows. Not all are if more were asked for later, or if somebody took some away or damaged them."""
         if not (steps := self._averaged_steps()):
             return []
-        there = self.parallel.told({str(step): float(self.snapshots.has(step, self.weights)) for step in steps})
+        there = self.parallel.broadcast({str(step): float(self.snapshots.has(step, self.weights)) for step in steps})
         gone = [step for step in steps if not there[str(step)]]
         if gone:
             self.watch.warn(
@@ -297,15 +306,15 @@ class Loop:
             )
         return [step for step in steps if step not in gone]
 
-    # -------------------------------------------------------------------------------------------------- looks
+    # --------------------------------------------------------------------------------------------- validation
 
-    def _look(self) -> None:
+    def _validate(self) -> None:
         """Validates; keeps these weights if an average may need them; the best so far becomes the folder's model."""
         began = time.monotonic()
-        step, weights = self.progress.step, self._judged()
+        step, weights = self.progress.step, self._eval_weights()
         scores = self._scores(weights, "looking at the validation examples")
         if not math.isfinite(scores["loss"]):
-            raise self._broken(f"the validation loss is {scores['loss']} after step {step}")
+            raise self._diverged(f"the validation loss is {scores['loss']} after step {step}")
         best = self.progress.best
         is_best = best is None or better(self.metric, scores, self.progress.scores(best))
         self.progress.looks.append(
@@ -314,7 +323,7 @@ class Loop:
         self.progress.best = step if is_best else best
         self.progress.since_best = 0 if is_best else self.progress.since_best + 1
         if self.parallel.rank == 0:
-            if step in self._kept_steps():
+            if step in self._steps_to_keep():
                 self.snapshots.write(step, weights)
             if is_best:
                 self.folder.write_weights(weights)
@@ -323,16 +332,16 @@ class Loop:
         self.watch.look(step, scores, is_best, seconds)
 
     def _scores(self, weights: dict[str, Tensor], what: str) -> Scores:
-        """Of the judged weights; under torchrun rank 0 looks and tells the others. `what` is shown meanwhile."""
+        """Of these weights; under torchrun rank 0 validates and broadcasts. `what` is shown meanwhile."""
         scores = dict.fromkeys(self.task.metrics, 0.0)
         self.watch.busy(what)
         if self.parallel.rank == 0:
-            assert self.shown is not None
-            distributed.fill(self.shown, weights)
-            judged = Model(self.shown, self.model.tokenizer, self.model.usage, self.model.name)
-            scores |= self.task.validate(judged, partial(self.watch.busy, what))
+            assert self.eval_network is not None
+            distributed.fill(self.eval_network, weights)
+            model = Model(self.eval_network, self.model.tokenizer, self.model.usage, self.model.name)
+            scores |= self.task.validate(model, partial(self.watch.busy, what))
         self.watch.busy("")
-        return self.parallel.told(scores)
+        return self.parallel.broadcast(scores)
 
     def _patience_is_out(self) -> bool:
         patience = self.config.validation.patience
@@ -342,16 +351,16 @@ class Loop:
 
     def _save(self) -> None:
         facts = {**self.facts, **asdict(self.progress), "kernels": self._kernels()}
-        if self.parallel.told({"new": float(facts != self.saved)})["new"] == 0.0:
+        if self.parallel.broadcast({"new": float(facts != self.saved)})["new"] == 0.0:
             return
         self.saved = facts
         tensors = {"weights": self.weights, "average": self.average, "optimizer": self.optimizer.tensors()}
-        whole = {file: self.parallel.whole(values) for file, values in tensors.items() if values}
+        whole = {file: self.parallel.gather(values) for file, values in tensors.items() if values}
         if self.parallel.rank == 0:
             if self.progress.best is None:  # nothing was validated yet, but there are weights: a model of their own
                 self.folder.write_weights(whole.get("average", whole["weights"]), self._standing())
             state.save(self.folder.training, self.progress.step, facts, whole, self.config.saving.keep)
-            self.snapshots.forget_all_but(set(self._kept_steps()))
+            self.snapshots.forget_all_but(set(self._steps_to_keep()))
             self.watch.saved(self.progress.step)
         self.parallel.wait()
 
@@ -376,7 +385,7 @@ class Loop:
         distributed.fill(self.network, found.tensors["weights"])
         average = found.tensors.get("average", found.tensors["weights"])
         for name, value in self.average.items():
-            value.copy_(distributed.part_like(average[name], value))
+            value.copy_(distributed.shard_like(average[name], value))
         before, now = found.facts["config"]["optimizer"].get("kind"), self.config.optimizer.kind
         if before == now:
             self.optimizer.remember(found.tensors.get("optimizer", {}))
@@ -404,7 +413,7 @@ class Loop:
 
     def _finish(self, reason: str) -> Outcome:
         """The average that was asked for, or the best single weights if these are better."""
-        steps = self._steps_that_are_there()
+        steps = self._steps_at_hand()
         scores = self.progress.scores(self.progress.best) if self.progress.best is not None else {}
         averaged: tuple[int, ...] = ()
         if len(steps) > 1:

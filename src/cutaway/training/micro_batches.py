@@ -1,8 +1,8 @@
-"""The gradients of one step, share by share: on a CPU every core computes shares of its own.
+"""The gradients of one step, micro-batch by micro-batch: on a CPU every core computes some of its own.
 
 One core that computes a batch of its own never waits for the others; torch's way, all cores on one operation, waits
 after each. On 2 cores transformer-tiny trains 1.25 times as fast this way, and the result does not depend on how many
-cores there are: what a share drops out is decided by seed, step and share, and gradients are added in their order.
+cores there are: what a micro-batch drops out is decided by seed, step and its number, and gradients are added in order.
 """
 
 from collections import deque
@@ -20,7 +20,7 @@ from cutaway.kernels.dropout import drawn_from
 from cutaway.training.loss import Loss
 
 Compute = Callable[[int, torch.Generator], Loss]
-"""Number of a share, and what to draw from -> its loss, sums over its tokens."""
+"""Number of a micro-batch, and what to draw from -> its loss, summed over its tokens."""
 
 
 @dataclass(frozen=True)
@@ -36,30 +36,30 @@ class StepTotals:
 
 
 class Randomness(Protocol):
-    def __call__(self, share: int) -> torch.Generator: ...
+    def __call__(self, i: int) -> torch.Generator: ...
 
 
 def randomness(seed: int, step: int) -> Randomness:
-    """share -> a generator of its own. No state is kept: a run that goes on draws what it would have drawn."""
+    """Micro-batch -> a generator of its own. No state is kept: a run that goes on draws what it would have drawn."""
 
-    def generator(share: int) -> torch.Generator:
-        mixed = (seed * 0x9E3779B97F4A7C15 + step * 0xBF58476D1CE4E5B9 + share * 0x94D049BB133111EB) % 2**63
+    def generator(i: int) -> torch.Generator:
+        mixed = (seed * 0x9E3779B97F4A7C15 + step * 0xBF58476D1CE4E5B9 + i * 0x94D049BB133111EB) % 2**63
         return torch.Generator().manual_seed(mixed)
 
     return generator
 
 
-def accumulate(shares: Sequence[int], compute: Compute, random: Randomness, n_tokens: float) -> StepTotals:
-    """Adds each share's gradients to `weight.grad`, divided by the step's tokens."""
-    sums = StepTotals(0.0, 0.0, 0)
-    for share in shares:
-        generator = random(share)
+def accumulate(numbers: Sequence[int], compute: Compute, random: Randomness, n_tokens: float) -> StepTotals:
+    """Adds each micro-batch's gradients to `weight.grad`, divided by the step's tokens."""
+    totals = StepTotals(0.0, 0.0, 0)
+    for i in numbers:
+        generator = random(i)
         torch.manual_seed(generator.initial_seed())  # for what does not draw from it: GPUs, compiled code
         with drawn_from(generator):
-            loss = compute(share, generator)
+            loss = compute(i, generator)
         (loss.total / n_tokens).backward()  # type: ignore[no-untyped-call]
-        sums += StepTotals(float(loss.total.detach()), loss.nll, loss.n)
-    return sums
+        totals += StepTotals(float(loss.total.detach()), loss.nll, loss.n)
+    return totals
 
 
 def _add(weights: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> None:
@@ -69,43 +69,43 @@ def _add(weights: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> None:
 
 
 class Cores:
-    """The same, with a thread for each core, each with its own share."""
+    """The same, with a thread for each core, each with its own micro-batch."""
 
     def __init__(self, n: int, surroundings: Callable[[], AbstractContextManager[object]]) -> None:
         """`surroundings` are entered in each thread: autocast holds for one thread only."""
         self.n, self.surroundings = n, surroundings
-        self.pool = ThreadPoolExecutor(n, "share", initializer=torch.set_num_threads, initargs=(1,))
+        self.pool = ThreadPoolExecutor(n, "micro-batch", initializer=torch.set_num_threads, initargs=(1,))
 
     def __call__(
-        self, weights: Sequence[Tensor], shares: Sequence[int], compute: Compute, random: Randomness, n_tokens: int
+        self, weights: Sequence[Tensor], numbers: Sequence[int], compute: Compute, random: Randomness, n_tokens: int
     ) -> StepTotals:
-        def work(share: int) -> tuple[tuple[Tensor | None, ...], StepTotals]:
+        def work(i: int) -> tuple[tuple[Tensor | None, ...], StepTotals]:
             with ExitStack() as stack:
                 stack.enter_context(self.surroundings())
-                generator = random(share)
+                generator = random(i)
                 stack.enter_context(drawn_from(generator))
-                loss = compute(share, generator)
+                loss = compute(i, generator)
                 found = torch.autograd.grad(loss.total / n_tokens, weights, allow_unused=True)
             return found, StepTotals(float(loss.total.detach()), loss.nll, loss.n)
 
-        sums = StepTotals(0.0, 0.0, 0)
-        for gradients, seen in self._in_order(work, shares):
-            self.do([partial(_add, weights, gradients)])
-            sums += seen
-        return sums
+        totals = StepTotals(0.0, 0.0, 0)
+        for gradients, seen in self._in_order(work, numbers):
+            self.run_jobs([partial(_add, weights, gradients)])
+            totals += seen
+        return totals
 
     def _in_order(
-        self, work: Callable[[int], tuple[tuple[Tensor | None, ...], StepTotals]], shares: Sequence[int]
+        self, work: Callable[[int], tuple[tuple[Tensor | None, ...], StepTotals]], numbers: Sequence[int]
     ) -> Iterator[tuple[tuple[Tensor | None, ...], StepTotals]]:
         """Results in order; no more of them exist at a time than there are cores, for each has all gradients."""
         running: deque[Future[tuple[tuple[Tensor | None, ...], StepTotals]]] = deque()
-        left = list(reversed(shares))
+        left = list(reversed(numbers))
         while left or running:
             while left and len(running) < self.n:
                 running.append(self.pool.submit(work, left.pop()))
             yield running.popleft().result()
 
-    def do(self, jobs: Sequence[Callable[[], object]]) -> None:
+    def run_jobs(self, jobs: Sequence[Callable[[], object]]) -> None:
         """Jobs that do not touch each other, side by side."""
         for done in [self.pool.submit(job) for job in jobs]:
             done.result()

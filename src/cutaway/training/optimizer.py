@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from cutaway.errors import CheckpointError
 from cutaway.models.network import Network
-from cutaway.training.distributed import part_like
+from cutaway.training.distributed import shard_like
 
 Kind = Literal["adamw", "muon"]
 
@@ -87,7 +87,7 @@ class Optimizer:
             weight = of_name[name]
             _check_memory(name, memory, weight, _MOMENTUM if isinstance(owner[weight], Muon) else _ADAM)
             owner[weight].state[weight] = {
-                key: (value if key == _STEP else part_like(value, weight)).to(weight.device)
+                key: (value if key == _STEP else shard_like(value, weight)).to(weight.device)
                 for key, value in memory.items()
             }
 
