@@ -20,7 +20,10 @@ import torch
 
 from cutaway.cache import cache_folder, users_own, why_not_ours
 from cutaway.errors import ConfigError
+from cutaway.machine import threads
 from cutaway.machine.environment import KERNELS, forced
+
+threads.limit()  # here, as whatever computes comes by here
 
 SOURCES = sorted(Path(__file__).parent.glob("*.[ch]"))
 TARGETS = {"native": ("-march=native", "-mprefer-vector-width=512"), "avx2": ("-march=x86-64-v3",)}
