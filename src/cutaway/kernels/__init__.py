@@ -20,7 +20,10 @@ import torch
 
 from cutaway.cache import cache_folder, users_own, why_not_ours
 from cutaway.errors import ConfigError
+from cutaway.machine import threads
 from cutaway.machine.environment import KERNELS, forced
+
+threads.limit()  # here, as whatever computes comes by here
 
 SOURCES = sorted(Path(__file__).parent.glob("*.[ch]"))
 TARGETS = {"native": ("-march=native", "-mprefer-vector-width=512"), "avx2": ("-march=x86-64-v3",)}
@@ -124,7 +127,7 @@ _SIGNATURES: dict[str, tuple[tuple[Any, ...], Any]] = {
     "run_stack": ((_to(StackRecord), _to(CallRecord), _P), _Status),
     "tile_columns": ((), _N),
     "group_size": ((), _N),
-    "largest_pair": ((), _N),
+    "largest_four": ((), _N),
 }
 
 
@@ -154,9 +157,9 @@ class Kernels:
     does nothing."""
     group: int
     """How many numbers of a weight's row share a multiplier."""
-    largest_pair: int | None
-    """How large two neighbouring weights of one sign may be together, where `linear` adds their products in 16 bits;
-    None: it does not."""
+    largest_four: int | None
+    """How large four weights of one sign may be together, where `linear` adds their products in 16 bits; None: it does
+    not."""
 
     @property
     def multiply(self) -> bool:
@@ -202,7 +205,7 @@ def _functions(built: Path) -> Kernels:
     constants = {
         "tile": functions.pop("tile_columns")(),
         "group": functions.pop("group_size")(),
-        "largest_pair": functions.pop("largest_pair")() or None,
+        "largest_four": functions.pop("largest_four")() or None,
     }
     return Kernels(built.stem.split("-")[0], **functions, **constants)
 

@@ -56,8 +56,8 @@ void activate(int64_t activation, float *y, int64_t n) {
 
 /* --- what the processor multiplies ------------------------------------------------------------------------------ */
 
-/* ROWS are computed at once, as many as the registers hold with their sums; `added` takes four numbers of a row by four
- * weights of each column. */
+/* ROWS are computed at once, as many as the registers hold with their sums. `added` takes STEP numbers of a row by as many
+ * weights of each column; after SPAN numbers, whole sums become floats. */
 
 #if defined(__AVX512VNNI__) && defined(__AVX512BW__)
 
@@ -65,12 +65,35 @@ void activate(int64_t activation, float *y, int64_t n) {
 #define LANES 16
 #define VECTORS 4 /* of a tile */
 #define GROUP 64
-#define LARGEST_PAIR 0
+#define SPAN GROUP
+#define STEP 4
+#define FEW 48     /* of so many numbers one may be an outlier; if more are, the range is made wider */
+#define FORESEES 0 /* whether the processor is quick enough at fetching one row's weights by itself */
+#define LARGEST_FOUR 0
 typedef __m512i Whole;
 typedef __m512 Real;
+typedef Whole Numbers;
+typedef struct {
+    char none;
+} Factor;
 static inline Whole repeated(int32_t x) { return _mm512_set1_epi32(x); }
-static inline Whole added(Whole total, Whole x, const int8_t *w) {
+static inline Numbers numbers(const uint8_t *q, int64_t next) {
+    int32_t four;
+    (void)next;
+    memcpy(&four, q, 4);
+    return repeated(four);
+}
+static inline Factor factor_of(const uint8_t *multipliers) {
+    (void)multipliers;
+    return (Factor){0};
+}
+static inline Factor negated(Factor factor) { return factor; }
+static inline Whole added_four(Whole total, Whole x, const int8_t *w, Factor factor) {
+    (void)factor;
     return _mm512_dpbusd_epi32(total, x, _mm512_loadu_si512(w));
+}
+static inline Whole added(Whole total, Numbers x, const int8_t *w, Factor factor) {
+    return added_four(total, x, w, factor);
 }
 static inline Real real(Whole x) { return _mm512_cvtepi32_ps(x); }
 static inline Real filled(float x) { return _mm512_set1_ps(x); }
@@ -87,24 +110,65 @@ static inline uint32_t above(const float *x, float bound) { /* a bit for each nu
 static inline uint32_t below(const float *x, float bound) {
     return _mm512_cmp_ps_mask(_mm512_loadu_ps(x), filled(bound), _CMP_LT_OQ);
 }
-static inline Whole plus_digits(Whole total, Whole high) { return _mm512_add_epi32(total, _mm512_slli_epi32(high, 8)); }
-static inline Whole minus_digits(Whole total, Whole high) { return _mm512_sub_epi32(total, _mm512_slli_epi32(high, 8)); }
+static inline Whole plus_digits(Whole total, Whole high, int negative) {
+    const Whole digits = _mm512_slli_epi32(high, 8);
+    return negative ? _mm512_sub_epi32(total, digits) : _mm512_add_epi32(total, digits);
+}
+static inline Real with_whole(Real sum, Whole total, const uint8_t *multipliers) {
+    return sum_of_product(real(total), bytes(multipliers), sum);
+}
 
 #elif defined(__AVX2__) && defined(__FMA__)
 
-/* Two products are first added in 16 bits: 255 · (w₀ + w₁) of neighbours of one sign must fit. Groups are smaller to make
- * up for the wider steps that this costs. */
-#define ROWS 3
+/* Four products are first added in 16 bits, so 255 · (w₀ + w₁ + w₄ + w₅) of eight weights of one sign must fit them, and
+ * the same of the other four. Groups are as small to make up for the wider steps that this costs; the instruction that
+ * adds what is in 16 bits multiplies by the group's multiplier too. Sums of SPAN numbers fit 32 bits. */
+#define ROWS 4
 #define LANES 8
 #define VECTORS 2
-#define GROUP 32
-#define LARGEST_PAIR 128
+#define GROUP 8
+#define SPAN 1024
+#define STEP 8
+#define FEW 96
+#define FORESEES 1
+#define LARGEST_FOUR 128
 typedef __m256i Whole;
 typedef __m256 Real;
+typedef struct {
+    Whole first, second;
+} Numbers;
+typedef Whole Factor;
 static inline Whole repeated(int32_t x) { return _mm256_set1_epi32(x); }
-static inline Whole added(Whole total, Whole x, const int8_t *w) {
+static inline Numbers numbers(const uint8_t *q, int64_t next) {
+    int32_t first, second;
+    memcpy(&first, q, 4);
+    memcpy(&second, q + next, 4);
+    return (Numbers){repeated(first), repeated(second)};
+}
+static inline Factor factor_of(const uint8_t *multipliers) { /* each byte twice, as 16 bits */
+    int64_t eight;
+    memcpy(&eight, multipliers, 8);
+    const Whole twice = _mm256_setr_epi8(0, -1, 0, -1, 1, -1, 1, -1, 2, -1, 2, -1, 3, -1, 3, -1, 4, -1, 4, -1, 5, -1, 5,
+                                         -1, 6, -1, 6, -1, 7, -1, 7, -1);
+    return _mm256_shuffle_epi8(_mm256_set1_epi64x(eight), twice);
+}
+static inline Factor negated(Factor factor) { return _mm256_sub_epi16(_mm256_setzero_si256(), factor); }
+static inline Whole added_four(Whole total, Whole x, const int8_t *w, Factor factor) {
     const Whole pairs = _mm256_maddubs_epi16(x, _mm256_loadu_si256((const Whole *)w));
-    return _mm256_add_epi32(total, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+    return _mm256_add_epi32(total, _mm256_madd_epi16(pairs, factor));
+}
+/* The instructions stand next to each other: gcc would multiply all first, and run out of registers. */
+static inline Whole added(Whole total, Numbers x, const int8_t *w, Factor factor) {
+    Whole pairs, others;
+    __asm__("vpmaddubsw %[w], %[x], %[pairs]\n\t"
+            "vpmaddubsw %[w_], %[x_], %[others]\n\t"
+            "vpaddw %[others], %[pairs], %[pairs]\n\t"
+            "vpmaddwd %[factor], %[pairs], %[pairs]\n\t"
+            "vpaddd %[pairs], %[total], %[total]"
+            : [total] "+x"(total), [pairs] "=&x"(pairs), [others] "=&x"(others)
+            : [x] "x"(x.first), [w] "m"(*(const Whole *)w), [x_] "x"(x.second),
+              [w_] "m"(*(const Whole *)(w + VECTORS * LANES * 4)), [factor] "x"(factor));
+    return total;
 }
 static inline Real real(Whole x) { return _mm256_cvtepi32_ps(x); }
 static inline Real filled(float x) { return _mm256_set1_ps(x); }
@@ -121,8 +185,11 @@ static inline uint32_t above(const float *x, float bound) {
 static inline uint32_t below(const float *x, float bound) {
     return (uint32_t)_mm256_movemask_ps(_mm256_cmp_ps(_mm256_loadu_ps(x), filled(bound), _CMP_LT_OQ));
 }
-static inline Whole plus_digits(Whole total, Whole high) { return _mm256_add_epi32(total, _mm256_slli_epi32(high, 8)); }
-static inline Whole minus_digits(Whole total, Whole high) { return _mm256_sub_epi32(total, _mm256_slli_epi32(high, 8)); }
+static inline Whole plus_digits(Whole total, Whole high, int negative) { return (void)high, (void)negative, total; }
+static inline Real with_whole(Real sum, Whole total, const uint8_t *multipliers) {
+    (void)multipliers;
+    return _mm256_add_ps(sum, real(total));
+}
 
 #endif
 
@@ -131,19 +198,19 @@ static inline Whole minus_digits(Whole total, Whole high) { return _mm256_sub_ep
 #else
 #define TILE 0
 #define GROUP 64
-#define LARGEST_PAIR 0
+#define FEW 48
+#define LARGEST_FOUR 0
 #endif
 
 /* What a weight must be like: columns of a tile (0: there is no instruction for it), numbers that share a multiplier, and
- * how large two neighbours of one sign that are added in 16 bits may be together (0: none are). */
+ * how large four of one sign that are added in 16 bits may be together (0: none are). */
 int64_t tile_columns(void) { return TILE; }
 int64_t group_size(void) { return GROUP; }
-int64_t largest_pair(void) { return LARGEST_PAIR; }
+int64_t largest_four(void) { return LARGEST_FOUR; }
 
 /* --- rows ------------------------------------------------------------------------------------------------------- */
 
 #define FAR 5.0f        /* times the mean magnitude of a row: beyond it, a number is an outlier */
-#define FEW 48          /* of so many numbers one may be an outlier; if more are, the range is made wider */
 #define WIDER 1.25f
 #define FARTHEST 200.0f /* times the range: two digits reach as far */
 #define CHUNK 512       /* numbers of a row that are quantised at a time */
@@ -246,16 +313,39 @@ static void quantize_row(const float *x, int64_t n, int64_t r, int64_t R, uint8_
 #define NEAR 196608 /* bytes of rows that stay in a core's own cache while all tiles are multiplied with them */
 #define AHEAD 16384 /* bytes of a weight that are on their way from memory while one row is multiplied */
 
-/* The high digits of one key by the weights of a tile; gives the first outlier of the next. */
-static inline const Outlier *high_digits(const Outlier *outlier, const int8_t *weight, Whole high[VECTORS]) {
+/* Where whole sums end with the group: adds the high digits of one key by the weights of a tile to those of the others;
+ * gives the first outlier of the next key. */
+static inline const Outlier *add_to_group(const Outlier *outlier, const int8_t *weight, Whole total[VECTORS]) {
+    Whole high[VECTORS];
     UNROLLED for (int c = 0; c < VECTORS; c++) high[c] = repeated(0);
     const int32_t key = outlier->key;
     do {
         const Whole x = repeated(outlier->four);
-        const int8_t *w = weight + outlier->place * TILE;
-        UNROLLED for (int c = 0; c < VECTORS; c++) high[c] = added(high[c], x, w + c * LANES * 4);
+        const int8_t *const w = weight + outlier->place * TILE;
+        UNROLLED for (int c = 0; c < VECTORS; c++) high[c] = added_four(high[c], x, w + c * LANES * 4, factor_of(0));
     } while ((++outlier)->key == key);
+    UNROLLED for (int c = 0; c < VECTORS; c++) total[c] = plus_digits(total[c], high[c], key & 1);
     return outlier;
+}
+
+#define LONGEST_RUN 256 /* outliers whose products surely fit 32 bits together */
+
+/* Where they go on over groups: adds the high digits of all of a row's outliers. */
+static inline void add_to_row(const Outlier *outlier, const int8_t *weight, const uint8_t *multipliers,
+                              Real sum[VECTORS]) {
+    while (outlier->key != NO_MORE) {
+        Whole high[VECTORS];
+        UNROLLED for (int c = 0; c < VECTORS; c++) high[c] = repeated(0);
+        for (int n = 0; n < LONGEST_RUN && outlier->key != NO_MORE; n++, outlier++) {
+            const Whole x = repeated(outlier->four);
+            const int8_t *const w = weight + outlier->place * TILE;
+            UNROLLED for (int c = 0; c < VECTORS; c++) {
+                const Factor factor = factor_of(multipliers + outlier->key / 2 * TILE + c * LANES);
+                high[c] = added_four(high[c], x, w + c * LANES * 4, outlier->key & 1 ? negated(factor) : factor);
+            }
+        }
+        UNROLLED for (int c = 0; c < VECTORS; c++) sum[c] = sum_of_product(real(high[c]), filled(256.0f), sum[c]);
+    }
 }
 
 /* R rows by the columns of one tile; q has the first four numbers of all rows side by side, then their next four.
@@ -272,41 +362,40 @@ static inline __attribute__((always_inline)) void tile(const int R, const uint8_
     const int64_t most = most_outliers(layer->n_in) + 1;
     const Outlier *next[ROWS];
     Real sum[ROWS][VECTORS];
+    Whole total[ROWS][VECTORS];
     UNROLLED for (int r = 0; r < R; r++) next[r] = outliers + r * most;
     UNROLLED for (int r = 0; r < R; r++)
         UNROLLED for (int c = 0; c < VECTORS; c++) sum[r][c] = filled(0.0f);
     for (int64_t g = 0; g < groups; g++) {
         const int64_t n = width - g * GROUP < GROUP ? width - g * GROUP : GROUP;
-        Whole total[ROWS][VECTORS];
-        UNROLLED for (int r = 0; r < R; r++)
-            UNROLLED for (int c = 0; c < VECTORS; c++) total[r][c] = repeated(0);
+        const uint8_t *const of_group = multipliers + g * TILE;
+        if (SPAN == GROUP || g % (SPAN / GROUP) == 0)
+            UNROLLED for (int r = 0; r < R; r++)
+                UNROLLED for (int c = 0; c < VECTORS; c++) total[r][c] = repeated(0);
+        Factor factor[VECTORS];
+        UNROLLED for (int c = 0; c < VECTORS; c++) factor[c] = factor_of(of_group + c * LANES);
         /* Not unrolled: the processor foresees loads by the place in the program that they come from. */
-        _Pragma("GCC unroll 1") for (int64_t k = 0; k < n; k += 4, w += 4 * TILE, q += 4 * R) {
-            if (R == 1)
-                UNROLLED for (int c = 0; c < 4 * TILE; c += 64) __builtin_prefetch(w + c + AHEAD);
+        _Pragma("GCC unroll 1") for (int64_t k = 0; k < n; k += STEP, w += STEP * TILE, q += STEP * R) {
+            if (R == 1 && !FORESEES)
+                UNROLLED for (int c = 0; c < STEP * TILE; c += 64) __builtin_prefetch(w + c + AHEAD);
             UNROLLED for (int r = 0; r < R; r++) {
-                int32_t four;
-                memcpy(&four, q + r * 4, 4);
-                const Whole x = repeated(four);
-                UNROLLED for (int c = 0; c < VECTORS; c++) total[r][c] = added(total[r][c], x, w + c * LANES * 4);
+                const Numbers x = numbers(q + r * 4, 4 * R);
+                UNROLLED for (int c = 0; c < VECTORS; c++)
+                    total[r][c] = added(total[r][c], x, w + c * LANES * 4, factor[c]);
             }
         }
-        UNROLLED for (int r = 0; r < R; r++) {
-            Whole high[VECTORS];
-            if (next[r]->key == 2 * g) {
-                next[r] = high_digits(next[r], weight, high);
-                UNROLLED for (int c = 0; c < VECTORS; c++) total[r][c] = plus_digits(total[r][c], high[c]);
+        if (SPAN == GROUP)
+            UNROLLED for (int r = 0; r < R; r++) {
+                if (next[r]->key == 2 * g) next[r] = add_to_group(next[r], weight, total[r]);
+                if (next[r]->key == 2 * g + 1) next[r] = add_to_group(next[r], weight, total[r]);
             }
-            if (next[r]->key == 2 * g + 1) {
-                next[r] = high_digits(next[r], weight, high);
-                UNROLLED for (int c = 0; c < VECTORS; c++) total[r][c] = minus_digits(total[r][c], high[c]);
-            }
-        }
-        UNROLLED for (int c = 0; c < VECTORS; c++) {
-            const Real multiplier = bytes(multipliers + g * TILE + c * LANES);
-            UNROLLED for (int r = 0; r < R; r++) sum[r][c] = sum_of_product(real(total[r][c]), multiplier, sum[r][c]);
-        }
+        if (SPAN == GROUP || (g + 1) % (SPAN / GROUP) == 0 || g + 1 == groups)
+            UNROLLED for (int c = 0; c < VECTORS; c++)
+                UNROLLED for (int r = 0; r < R; r++)
+                    sum[r][c] = with_whole(sum[r][c], total[r][c], of_group + c * LANES);
     }
+    if (SPAN > GROUP)
+        UNROLLED for (int r = 0; r < R; r++) add_to_row(next[r], weight, multipliers, sum[r]);
     float found[ROWS][TILE];
     UNROLLED for (int c = 0; c < VECTORS; c++) {
         const int64_t at = first + c * LANES;
@@ -328,6 +417,9 @@ static void tile_rows(int64_t R, const uint8_t *q, int64_t width, const Row *row
     switch (R) {
     case 1: tile(1, q, width, rows, outliers, layer, t, y); break;
     case 2: tile(2, q, width, rows, outliers, layer, t, y); break;
+#if ROWS > 3
+    case 3: tile(3, q, width, rows, outliers, layer, t, y); break;
+#endif
     default: tile(ROWS, q, width, rows, outliers, layer, t, y);
     }
 }

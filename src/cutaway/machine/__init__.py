@@ -4,16 +4,11 @@ Each room measures what it has to choose from (`kernels/timing.py`, `training/pr
 `measurements.py` keeps the results, and `environment.py` reads the environment variables that overrule them.
 """
 
-from cutaway.machine.environment import THREADS, VARIABLES
+from cutaway.machine.environment import VARIABLES
 from cutaway.machine.environment import forced as _forced
 
-_asked = {variable: _forced(variable) for variable in VARIABLES}  # a slip is told whether it is needed or not
-if (_n := _asked[THREADS]) is not None:
-    import torch
-
-    from cutaway.machine.processor import cores
-
-    torch.set_num_threads(min(int(_n), cores()))
+for _variable in VARIABLES:  # a slip is told whether it is needed or not
+    _forced(_variable)
 
 CLEARLY = 1.3
 """How many times as fast the unusual choice must be to be taken. A measurement of a few milliseconds on a busy machine

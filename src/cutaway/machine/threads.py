@@ -9,8 +9,17 @@ from typing import TypeVar
 
 import torch
 
+from cutaway.machine.environment import THREADS, forced
+from cutaway.machine.processor import cores
+
 X = TypeVar("X")
 R = TypeVar("R")
+
+
+def limit() -> None:
+    """torch uses at most as many cores as CUTAWAY_THREADS says."""
+    if (n := forced(THREADS)) is not None:
+        torch.set_num_threads(min(int(n), cores()))
 
 
 def side_by_side(function: Callable[[X], R], items: Sequence[X], *, parallel: bool = True) -> Iterator[R]:
