@@ -473,7 +473,7 @@ def test_memories_that_do_not_belong_here(name: str) -> None:
                 network.decode(inputs.target, Memory(memory.states))
         cache = Cache()
         network.decode(inputs.target[:, :1], memory, cache)
-        if cache.slots:
+        if cache.kv:
             with pytest.raises(InputError, match="the memory has 4 tokens, but the cache was filled with one of 7"):
                 network.decode(inputs.target[:, 1:], network.encode(inputs.tokens[:, :4]), cache)
 

@@ -25,7 +25,7 @@ from cutaway.errors import ConfigError
 from cutaway.models.build import build
 from cutaway.training.config import ModelChoice
 from cutaway.training.defaults import network_config
-from cutaway.training.distributed import Objective, check_shares, shard, whole
+from cutaway.training.distributed import Objective, check_shares, gather, shard
 from cutaway.training.translation import PairBatch, Pairs, Translation
 from tests import commands
 
@@ -166,7 +166,7 @@ def test_every_kind_of_model_in_parts(preset: str) -> None:
             if in_parts:
                 shard(network, objective)
             objective(PairBatch(source, torch.ones_like(source, dtype=torch.bool), tokens, labels)).backward()
-            gradients.append({name: whole(weight.grad) for name, weight in network.named_parameters()})
+            gradients.append({name: gather(weight.grad) for name, weight in network.named_parameters()})
         finally:
             if in_parts:
                 dist.destroy_process_group()

@@ -42,7 +42,7 @@ class TraceStore:
         if size > self.limits.trace_bytes:
             most = self.limits.trace_bytes / 1e6
             raise HTTPRefusal(
-                413, f"the values take {size / 1e6:.0f} MB, at most {most:.0f} are kept: give a shorter text"
+                413, f"the values take {size / 1e6:.0f} MB, at most {most:.0f} are kept; give a shorter one"
             )
         number = kept.info["id"] = secrets.token_urlsafe(9)
         with self._lock:
