@@ -68,7 +68,7 @@ void activate(int64_t activation, float *y, int64_t n) {
 #define SPAN GROUP
 #define STEP 4
 #define FEW 48     /* of so many numbers one may be an outlier; if more are, the range is made wider */
-#define FORESEES 0 /* whether the processor is quick enough at fetching one row's weights by itself */
+#define NEARBY 0   /* bytes of a weight that one row needs not ask for ahead */
 #define LARGEST_FOUR 0
 typedef __m512i Whole;
 typedef __m512 Real;
@@ -130,7 +130,7 @@ static inline Real with_whole(Real sum, Whole total, const uint8_t *multipliers)
 #define SPAN 1024
 #define STEP 8
 #define FEW 96
-#define FORESEES 1
+#define NEARBY 1048576
 #define LARGEST_FOUR 128
 typedef __m256i Whole;
 typedef __m256 Real;
@@ -353,9 +353,9 @@ static inline void add_to_row(const Outlier *outlier, const int8_t *weight, cons
  * Σ x w = s · scale · Σ_groups m · Σ q w' + low · s Σ m w', where w = s · m · w' and the layer knows s Σ m w' (totals)
  * beforehand.
  */
-static inline __attribute__((always_inline)) void tile(const int R, const uint8_t *q, int64_t width, const Row *rows,
-                                                       const Outlier *outliers, const Linear *layer, int64_t t,
-                                                       float *y) {
+static inline __attribute__((always_inline)) void tile(const int R, const int ahead, const uint8_t *q, int64_t width,
+                                                       const Row *rows, const Outlier *outliers, const Linear *layer,
+                                                       int64_t t, float *y) {
     const int64_t groups = (width + GROUP - 1) / GROUP, first = t * TILE, left = layer->n_out - first;
     const int8_t *const weight = layer->weight + t * TILE * width, *w = weight;
     const uint8_t *const multipliers = layer->multipliers + t * TILE * groups;
@@ -376,7 +376,7 @@ static inline __attribute__((always_inline)) void tile(const int R, const uint8_
         UNROLLED for (int c = 0; c < VECTORS; c++) factor[c] = factor_of(of_group + c * LANES);
         /* Not unrolled: the processor foresees loads by the place in the program that they come from. */
         _Pragma("GCC unroll 1") for (int64_t k = 0; k < n; k += STEP, w += STEP * TILE, q += STEP * R) {
-            if (R == 1 && !FORESEES)
+            if (ahead)
                 UNROLLED for (int c = 0; c < STEP * TILE; c += 64) __builtin_prefetch(w + c + AHEAD);
             UNROLLED for (int r = 0; r < R; r++) {
                 const Numbers x = numbers(q + r * 4, 4 * R);
@@ -415,12 +415,17 @@ static inline __attribute__((always_inline)) void tile(const int R, const uint8_
 static void tile_rows(int64_t R, const uint8_t *q, int64_t width, const Row *rows, const Outlier *outliers,
                       const Linear *layer, int64_t t, float *y) {
     switch (R) {
-    case 1: tile(1, q, width, rows, outliers, layer, t, y); break;
-    case 2: tile(2, q, width, rows, outliers, layer, t, y); break;
+    case 1:
+        if (width * layer->n_out > NEARBY)
+            tile(1, 1, q, width, rows, outliers, layer, t, y);
+        else
+            tile(1, 0, q, width, rows, outliers, layer, t, y);
+        break;
+    case 2: tile(2, 0, q, width, rows, outliers, layer, t, y); break;
 #if ROWS > 3
-    case 3: tile(3, q, width, rows, outliers, layer, t, y); break;
+    case 3: tile(3, 0, q, width, rows, outliers, layer, t, y); break;
 #endif
-    default: tile(ROWS, q, width, rows, outliers, layer, t, y);
+    default: tile(ROWS, 0, q, width, rows, outliers, layer, t, y);
     }
 }
 #endif
