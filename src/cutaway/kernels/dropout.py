@@ -80,7 +80,12 @@ def dropout(x: Tensor, p: float) -> Tensor:
         return x * torch.empty_like(x).bernoulli_(1.0 - p, generator=_GENERATOR.get()) / (1.0 - p)
     if kernels_for(x) is not None:
         return add_dropped(None, x, level, draw_seed())
-    return _ByteDropout.apply(x, level)  # type: ignore[no-untyped-call]
+    return dropout_by_bytes(x, p)
+
+
+def dropout_by_bytes(x: Tensor, p: float) -> Tensor:
+    """dropout() without a kernel, for a p that `byte_threshold` knows."""
+    return _ByteDropout.apply(x, byte_threshold(p))  # type: ignore[no-untyped-call]
 
 
 def add_dropout(x: Tensor, f: Tensor, p: float) -> Tensor:

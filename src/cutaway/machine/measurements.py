@@ -19,7 +19,7 @@ from cutaway.cache import cache_folder
 from cutaway.files import parse_json
 from cutaway.machine import processor
 
-FORMAT = 1
+FORMAT = 2
 """Of the file, and of what is measured: a change makes every machine measure again."""
 _LARGEST = 100_000  # bytes of a file of measurements
 _ROUNDS = 8  # of a comparison, at most
