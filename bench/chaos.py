@@ -67,7 +67,7 @@ def settings(steps: int) -> list[str]:
 def start(command: list[str], log: Path) -> BaseProcess:
     """`cutaway …` in a process of its own, forked from one that has loaded torch: it starts at once."""
     context = mp.get_context("forkserver")
-    context.set_forkserver_preload(["cutaway.cli.train", "matplotlib.figure", "torch._dynamo"])
+    context.set_forkserver_preload(["cutaway.cli.display.training", "matplotlib.figure", "torch._dynamo"])
     process = context.Process(target=_command, args=(command, str(log)))
     process.start()
     return process

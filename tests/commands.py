@@ -21,7 +21,7 @@ import tensorboardX.event_file_writer  # noqa: F401
 import torch
 import torch._dynamo  # optimisers ask for it when they are made
 
-import cutaway.cli.train
+import cutaway.cli.display.training
 import cutaway.training.run  # noqa: F401
 from cutaway.checkpoints import unpickle
 from cutaway.cli.main import main

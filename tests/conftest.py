@@ -19,7 +19,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
         folder = tempfile.mkdtemp(prefix="cutaway-measured-")
         os.environ[_MEASURED] = os.environ["CUTAWAY_CACHE"] = folder
-        from cutaway.cli.machine import measure_all
+        from cutaway.cli.display.machine import measure_all
 
         measure_all()
         torch.set_num_threads(1)

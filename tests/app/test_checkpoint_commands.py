@@ -20,7 +20,7 @@ import cutaway
 from bench.parity import CASES, make
 from cutaway.checkpoint_info import licence
 from cutaway.checkpoints.weights import Weights
-from cutaway.cli.info import joined
+from cutaway.cli.display.checkpoint import joined
 from cutaway.cli.main import main
 from cutaway.info.summary import size_rows
 from cutaway.loading import load
@@ -385,7 +385,7 @@ def test_a_pickle_that_is_code_ends_in_a_sentence(
         (["get", "no/such"], "cutaway get no/such"),
         (["get", "/etc"], "names on the hub look like owner/name"),
         (["get", "no/such", "--revision", "../.."], "'../..' can't be a revision"),
-        (["convert", "{model}", "{out}"], "to which format? --to huggingface, --to cutaway or --to ctranslate2"),
+        (["convert", "{model}", "{out}"], "--to is missing: name a format, huggingface, cutaway or ctranslate2"),
         (["convert", "{model}", "{out}", "--to", "onnx"], "Invalid value for '--to'"),
         (["convert", "{model}", "{out}", "--to", "cutaway", "--dtype", "int4"], "Invalid value for '--dtype'"),
         (["convert", "{model}", "{out}", "--to", "cutaway", "--dtype", "int8"], "--dtype int8 belongs to --to ct"),

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,7 +13,8 @@ from typer.main import get_command
 
 import cutaway
 from cutaway.cli.main import app
-from cutaway.cli.options import Where
+from cutaway.cli.options import EngineOptions
+from cutaway.cli.plot import plot, tick
 from cutaway.models.presets import PRESETS
 from tests import commands
 
@@ -49,11 +51,39 @@ def test_importing_cutaway_does_not_load_torch() -> None:
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
 
 
-@pytest.mark.parametrize("command", ["notes", "quiz", "models"])
-def test_every_command_has_help(command: str) -> None:
-    done = run(command, "--help")
-    assert done.code == 0
-    assert command in done.out
+def test_every_command_has_help_and_none_needs_torch() -> None:
+    code = """
+import sys
+from typer.testing import CliRunner
+from cutaway.cli.main import COMMANDS, app
+names = [command.__name__ for commands in COMMANDS.values() for command in commands]
+assert len(names) == 23
+for name in names:
+    done = CliRunner().invoke(app, [name, "--help"], env={"COLUMNS": "200"})
+    assert done.exit_code == 0, name
+    assert f"cutaway {name}" in done.output and "--help" in done.output, done.output
+sys.exit("torch" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert within(0.3, lambda: processor_seconds("-m", "cutaway", "translate", "--help"))
+
+
+def help_of(*words: str) -> set[str]:
+    """The long options in the help of a command."""
+    return set(re.findall(r"--[a-z-]+", run(*words, "--help", COLUMNS="200").out))
+
+
+def test_the_help_of_a_task_leaves_out_what_other_tasks_take() -> None:
+    pairs = {"--source", "--target", "--pairs", "--columns", "--valid-source", "--valid-target", "--valid-pairs"}
+    text = {"--text", "--valid-text"}
+    every = help_of("train")
+    assert pairs | text | {"--out", "--preset", "--from", "--steps", "--set", "--write-config"} < every
+    for task, others in (("translate", text), ("classify", text), ("complete", pairs)):
+        assert help_of("train", task) == every - others
+        assert help_of("train", "--seed", "3", task) == every - others
+    shown = run("train", "--help", COLUMNS="100").out
+    assert all(f"─ {title} ─" in shown for title in ("Data of translate and classify", "Data of complete", "Model"))
 
 
 def test_models_gives_published_sizes_soon_after_torch_is_there() -> None:
@@ -208,9 +238,10 @@ def test_every_command_that_computes_takes_a_device(command: str) -> None:
 
 @pytest.mark.parametrize("device", ["auto", "cpu", "cuda"])
 def test_what_only_cpus_can_do_is_done_on_one_where_auto_may_choose(device: str) -> None:
-    assert Where.of(device, None, "ctranslate2").device == Where.of(device, None, None, "int8").device
-    assert Where.of(device, None, None, "int8").device == ("cpu" if device == "auto" else device)
-    assert Where.of(device, "float16", "native", "float32") == Where(device, "float16")
+    where = "cpu" if device == "auto" else device
+    assert EngineOptions(device=device, engine="ctranslate2").chosen_device == where
+    assert EngineOptions(device=device, precision="int8").chosen_device == where
+    assert EngineOptions(device=device, engine="native", precision="float32").chosen_device == device
 
 
 def test_a_reader_that_stops_early_is_no_error() -> None:
@@ -265,3 +296,20 @@ def test_a_terminal_without_unicode_still_works() -> None:
     )  # fmt: skip
     assert done.returncode == 0
     assert "bert-base" in done.stdout
+
+
+def test_the_ends_of_an_axis_are_read_at_a_glance() -> None:
+    ends = [
+        (7.95374, 14.5),
+        (22.4762, 14.5),
+        (34.5312, 34.5312),
+        (0.0, 34.5312),
+        (9.1234, 7.2),
+        (1, 12344),
+        (12345, 12344),
+    ]
+    assert [tick(*end) for end in ends] == ["8", "22.5", "34.5", "0", "9.12", "1", "12,345"]
+    assert (tick(-1e-9, 3.0), tick(0.000123456, 0.0001), tick(5.0, 0.0)) == ("0", "0.000123", "5")
+    lines = plot([[(7.95374, 1.0), (22.4762, 30.0)]], 20, 3, low=0.0)
+    assert lines[0].startswith("30 ┤")
+    assert lines[-1].split() == ["8", "22.5"]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from cutaway.cli import quiz as quiz_command
+from cutaway.cli.display import quiz as quiz_command
 from cutaway.cli.pager import paragraph
 from cutaway.seeing.notes import quiz
 from tests import commands
@@ -118,10 +118,10 @@ def test_a_right_example_has_nothing_that_went_wrong() -> None:
 
 
 def test_every_example_can_be_shown_alone(capsys: pytest.CaptureFixture[str]) -> None:
-    from cutaway.cli import notes  # in this process: twenty starts of torch would take a minute
+    from cutaway.cli.notes import notes  # in this process: twenty starts of torch would take a minute
 
     for number in range(1, 21):
-        notes.run(str(number), as_json=False)
+        notes(str(number))
         assert capsys.readouterr().out.startswith(f"Example {number}: ")
 
 
@@ -268,7 +268,7 @@ def test_control_c_ends_the_quiz_politely(monkeypatch: pytest.MonkeyPatch, capsy
         raise KeyboardInterrupt
 
     monkeypatch.setattr("builtins.input", answer)
-    quiz_command.run(None, answers=False, as_json=False)
+    quiz_command.ask_all(quiz.questions())
     assert capsys.readouterr().out.endswith("Score: 1 of 1 right; 6 not answered.\n")
 
 

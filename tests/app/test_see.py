@@ -90,7 +90,7 @@ def tiny_sink(folder: Path) -> Path:
 
 
 def test_a_token_alone_has_nothing_to_choose() -> None:
-    from cutaway.cli.see import Shown
+    from cutaway.cli.display.heads import Shown
 
     shown = Shown("decoder.blocks.0.self_attention", "decoder", torch.ones(2, 1, 1), ["cat"], ["cat"], None)
     assert shown.links([0, 1]) == []

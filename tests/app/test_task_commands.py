@@ -21,6 +21,7 @@ import cutaway
 from cutaway.cli import io as cli_io
 from cutaway.cli.main import main
 from cutaway.progress import Pace
+from cutaway.text.lines import lines_of
 from tests.tasks import tiny
 
 TASKS = ("fill", "classify", "embed", "search", "answer", "recognize")
@@ -291,7 +292,11 @@ def test_a_model_that_can_not_says_which_can(run: Run, models: dict[str, Path], 
 
 @pytest.mark.parametrize("task", TASKS)
 def test_options_that_are_none(run: Run, models: dict[str, Path], notes: Path, task: str) -> None:
-    assert "Missing option '--model'" in run(*arguments(task, models, notes)[:-2]).mistake
+    missing = run(*arguments(task, models, notes)[:-2]).mistake
+    assert f"{task} needs --model, a" in missing
+    assert f": cutaway {task} --model " in missing
+    assert "; the Hugging Face hub has others, tagged " in missing
+    assert ("`cutaway train classify` makes one from your data" in missing) == (task == "classify")
     assert "Invalid value for '--engine'" in run(*arguments(task, models, notes), "--engine", "fast").mistake
     assert "Invalid value for '--precision'" in run(*arguments(task, models, notes), "--precision", "int3").mistake
     if task != "embed":
@@ -431,7 +436,7 @@ def test_how_many_lines_there_are_is_known_of_a_file(notes: Path, monkeypatch: p
     with notes.open() as file:
         monkeypatch.setattr(sys, "stdin", file)
         assert cli_io.count_of(None) == 4
-        assert len(list(cli_io.lines_of(file))) == 4, "counting has not read them"
+        assert len(list(lines_of(file))) == 4, "counting has not read them"
     monkeypatch.setattr(sys, "stdin", None)
     assert cli_io.count_of(None) is None
     with pytest.raises(cutaway.errors.InputError, match="stdin is closed; give a text as argument"):

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 import cutaway
-from cutaway.cli import main, pager, terminal
-from cutaway.cli.io import print_each
+from cutaway.cli import boundary, pager, terminal
+from cutaway.cli.main import main
+from cutaway.cli.output import print_each
 from cutaway.errors import CheckpointError
 from cutaway.model import Model
 from cutaway.models.config import Classifier
@@ -21,7 +22,7 @@ from tests.tasks import small
 
 STEERING = "\x1b]0;owned\x07\x1b[2J\x9b1m\x7f\r\u2067"
 SIGNS = ("\x1b]", "\x1b[2J", "\x9b", "\x07", "\x7f", "\r", "\u2067")
-SOURCES = sorted((Path(cutaway.__file__).parent / "cli").glob("*.py"))
+SOURCES = sorted((Path(cutaway.__file__).parent / "cli").rglob("*.py"))
 
 
 class Terminal(io.StringIO):
@@ -54,10 +55,10 @@ def shown_on(monkeypatch: pytest.MonkeyPatch) -> Terminal:
 def run(monkeypatch: pytest.MonkeyPatch, *words: str) -> str:
     screen = shown_on(monkeypatch)
     monkeypatch.setattr(sys, "argv", ["cutaway", *words])
-    monkeypatch.setattr(main.gc, "set_threshold", lambda _: None)
-    monkeypatch.setattr(main.atexit, "register", lambda _: None)
+    monkeypatch.setattr(boundary.gc, "set_threshold", lambda _: None)
+    monkeypatch.setattr(boundary.atexit, "register", lambda _: None)
     with pytest.raises(SystemExit):
-        main.main()
+        main()
     text = screen.getvalue()
     assert not [sign for sign in SIGNS if sign in text], text
     return text
@@ -148,7 +149,7 @@ def test_a_file_gets_what_a_model_wrote(capsys: pytest.CaptureFixture[str]) -> N
 @pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.name)
 def test_nothing_is_printed_by_another_way(source: Path) -> None:
     """`print` and rich's own console know nothing of whose text it is."""
-    if source.name in ("terminal.py", "prose.py"):
+    if source.name in ("terminal.py", "pager.py"):
         return
     calls = [node.func for node in ast.walk(ast.parse(source.read_text("utf-8"))) if isinstance(node, ast.Call)]
     names = [call.id if isinstance(call, ast.Name) else getattr(call, "attr", "") for call in calls]

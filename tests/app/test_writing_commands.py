@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -18,6 +18,7 @@ from cutaway.cli.main import main
 from cutaway.cli.terminal import strip_control
 from cutaway.model import Model
 from cutaway.models.usage import Usage
+from cutaway.tasks.writer import Writer
 from tests.tasks import small
 
 
@@ -352,3 +353,23 @@ def test_a_search_that_found_line_breaks_only(run: Run, monkeypatch: pytest.Monk
     """A line for each text, and no line of blanks."""
     monkeypatch.setattr(Model, "complete", lambda *_, **__: iter(["\n" * 40, "a\n\nb\n\n"]))
     assert run("complete gpt2 --beams 2", "one", "two").out == "\na  b\n"
+
+
+def test_few_calls_lie_between_a_command_and_its_writer(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+
+    def write(*_: object) -> Iterator[Any]:
+        frame = sys._getframe(1)
+        while frame is not None:
+            seen.append(f"{frame.f_globals['__name__']}.{frame.f_code.co_name}")
+            frame = frame.f_back  # type: ignore[assignment]
+        yield from ()
+
+    monkeypatch.setattr(Writer, "write", write)
+    run("translate translator", "The cat")
+    assert [name for name in reversed(seen) if name.startswith("cutaway.cli.")] == [
+        "cutaway.cli.boundary.run",
+        "cutaway.cli.translate.translate",
+        "cutaway.cli.output.print_texts",
+        "cutaway.cli.io._logged",  # a generator, through which results come
+    ]

@@ -661,11 +661,11 @@ def test_a_model_in_memory_leaves_no_files(cache: Path) -> None:
 
 
 def test_convert_writes_a_folder_that_ctranslate2_loads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from cutaway.cli.convert import run
+    from cutaway.cli.convert import convert
 
     network = noisy(cutaway.build(shrunk("gpt2")).eval())
     cutaway.Model(network, usage=Usage(start=0, end=(1,))).save(tmp_path / "model")
-    run(str(tmp_path / "model"), tmp_path / "out", "ctranslate2", "int8", False, None, True)
+    convert(str(tmp_path / "model"), tmp_path / "out", to="ctranslate2", dtype="int8", as_json=True)
     told = json.loads(capsys.readouterr().out)
     assert told["format"] == "ctranslate2"
     assert told["dtype"] == "int8"
@@ -673,28 +673,28 @@ def test_convert_writes_a_folder_that_ctranslate2_loads(tmp_path: Path, capsys: 
     loaded = library.Generator(str(tmp_path / "out"), intra_threads=1)
     [result] = loaded.generate_batch([["3", "4"]], max_length=3, include_prompt_in_result=False)
     assert all(word.isdecimal() for word in result.sequences[0])
-    run(str(tmp_path / "model"), tmp_path / "plain", "ctranslate2", None, False, None, False)
+    convert(str(tmp_path / "model"), tmp_path / "plain", to="ctranslate2")
     assert "CTranslate2's format, weights in float32" in capsys.readouterr().out
 
 
 def test_convert_refuses(tmp_path: Path) -> None:
-    from cutaway.cli.convert import run
+    from cutaway.cli.convert import convert
 
     cutaway.Model(cutaway.build(shrunk("vit-tiny"))).save(tmp_path / "model")
     with pytest.raises(ConfigError, match="reads text, not images"):
-        run(str(tmp_path / "model"), tmp_path / "out", "ctranslate2", None, False, None, False)
+        convert(str(tmp_path / "model"), tmp_path / "out", to="ctranslate2")
     with pytest.raises(CheckpointError, match="--dtype int8 belongs to --to ctranslate2"):
-        run(str(tmp_path / "model"), tmp_path / "out", "huggingface", "int8", False, None, False)
+        convert(str(tmp_path / "model"), tmp_path / "out", to="huggingface", dtype="int8")
     with pytest.raises(CheckpointError, match="--from-pickle"):
-        run(str(tmp_path / "model"), tmp_path / "out", "ctranslate2", None, True, None, False)
+        convert(str(tmp_path / "model"), tmp_path / "out", to="ctranslate2", from_pickle=True)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model"]
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("words")
     cutaway.Model(cutaway.build(shrunk("gpt2"))).save(tmp_path / "model")
     with pytest.raises(CheckpointError, match="something other than a saved model"):
-        run(str(tmp_path / "model"), tmp_path / "mine", "ctranslate2", None, False, None, False)
+        convert(str(tmp_path / "model"), tmp_path / "mine", to="ctranslate2")
     with pytest.raises(CheckpointError, match="the model itself, which would be lost"):
-        run(str(tmp_path / "model"), tmp_path / "model", "ctranslate2", None, False, None, False)
+        convert(str(tmp_path / "model"), tmp_path / "model", to="ctranslate2")
     assert cutaway.load(tmp_path / "model").config == shrunk("gpt2")
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.txt"]
 

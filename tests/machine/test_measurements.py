@@ -123,7 +123,7 @@ def test_the_caller_does_not_disturb_it() -> None:
 @pytest.mark.usefixtures("cache")
 def test_measuring_disturbs_nothing() -> None:
     """Neither random numbers nor threads: what a program computes must not depend on whether it was measured."""
-    from cutaway.cli.machine import measure_all
+    from cutaway.cli.display.machine import measure_all
 
     torch.manual_seed(3)
     expected = torch.rand(4)

@@ -13,7 +13,7 @@ import cutaway
 from cutaway.checkpoint_info import facts, licence
 from cutaway.checkpoints.llama2c import tokenizer_beside
 from cutaway.checkpoints.sentence import read_pooling
-from cutaway.cli import info
+from cutaway.cli.info import info
 from cutaway.errors import CheckpointError
 from cutaway.files import open_file, read_json
 from cutaway.model import Model
@@ -92,5 +92,5 @@ def test_tensors_are_sorted_whatever_they_are_called(
     folder = Model(cutaway.build(shrunk("gpt2"))).save(tmp_path / "gpt2", format="huggingface")
     tensors = load_file(folder / "model.safetensors")
     save_file(tensors | {f"h.{step}.attn.bias": torch.ones(1)}, folder / "model.safetensors")
-    info.run(str(folder), None, tensors=True, as_json=False)
+    info(str(folder), tensors=True)
     assert step[:20] in capsys.readouterr().out

@@ -3,6 +3,7 @@
 import copy
 import inspect
 import pickle
+import re
 from collections.abc import Callable
 from dataclasses import fields
 from typing import Any, get_type_hints
@@ -58,6 +59,13 @@ def test_each_call_says_its_own_names() -> None:
         model.translate("The cat.", tgt_lang="fr")
     with pytest.raises(ConfigError, match="no option 'n_bset'; did you mean 'n_best'?"):
         model.translate("The cat.", n_bset=2)
+
+
+def test_translates_docstring_names_every_option() -> None:
+    from cutaway.tasks.translate import translate
+
+    words = set(re.findall(r"[a-z_]+", inspect.getdoc(translate) or ""))
+    assert set(get_type_hints(Options)) <= words
 
 
 def test_a_task_looks_like_its_function() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import cutaway
-from cutaway.cli.train import _report as report
+from cutaway.cli.display.training import report
 from cutaway.errors import CheckpointError
 from cutaway.text.source_target import TwoTokenizers
 from cutaway.training import loop as loop_module
@@ -162,7 +162,7 @@ def test_what_is_no_task_and_no_file(tmp_path: Path) -> None:
 
 def test_nowhere_to_go(tmp_path: Path, data: toy.Corpus) -> None:
     command = ["train", "translate", *data.options()]
-    assert refused(tmp_path, command) == "where shall the model go? --out my-model"
+    assert refused(tmp_path, command) == "--out is missing: name a folder for the model, as in --out my-model"
     sentence = refused(tmp_path, [*command, "--write-config", str(tmp_path / "gone" / "run.toml")])
     assert sentence == f"can't write {tmp_path / 'gone' / 'run.toml'}: No such file or directory"
     (tmp_path / "run.toml").write_text("mine")

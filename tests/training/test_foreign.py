@@ -13,7 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from cutaway.cli.evaluate import _trained
+from cutaway.cli.display.scores import trained
 from cutaway.errors import CheckpointError, ConfigError
 from cutaway.training import state
 from cutaway.training.folder import RunFolder
@@ -277,9 +277,9 @@ def test_a_run_toml_that_takes_long_to_read(run: Path, text: str, said: str) -> 
 )
 def test_a_comparison_does_not_believe_how_long_an_epoch_took(run: Path, facts: dict[str, Any]) -> None:
     changed(run, lambda found: found.update(epochs=1.0, seconds=2.0))
-    assert _trained(str(run)) == {"seconds_an_epoch": 2.0}
+    assert trained(str(run)) == {"seconds_an_epoch": 2.0}
     changed(run, lambda found: found.update(facts))
-    assert _trained(str(run)) == {}
+    assert trained(str(run)) == {}
 
 
 def test_a_run_that_joins_as_many_neighbours_as_there_is_memory_for(run: Path) -> None:

@@ -274,7 +274,10 @@ def refused(command: list[str]) -> str:
         (lambda out: ["evaluate", "en-fr", "--out", f"{out}/no/x"], "no/x: its folder is not there"),
         (lambda out: ["evaluate", "en-fr", "--out", out], "it is a folder"),
         (lambda out: ["compare", "en-fr", "en-fr", "--png", f"{out}/no/x.png"], "no/x.png: its folder is not there"),
-        (lambda out: ["compare", "en-fr", "en-fr", "--png", f"{out}/x.xyz"], "x.xyz is no picture by its name; end it"),
+        (
+            lambda out: ["compare", "en-fr", "en-fr", "--png", f"{out}/x.xyz"],
+            "x.xyz is not the name of a picture; end it",
+        ),
         (lambda out: ["compare", "en-fr"], "compare two models or more; `cutaway evaluate` judges one"),
     ],
 )

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from cutaway.cli.train import Live, LogLines
+from cutaway.cli.display.training import Live, LogLines
 from cutaway.progress import Pace
 from cutaway.training.watch import StepReport
 
@@ -91,7 +91,7 @@ def test_a_log_hears_of_what_takes_long(monkeypatch: pytest.MonkeyPatch, capsys:
     watch, pace = LogLines(), Pace(200)
     pace.add()
     watch.busy("choosing the length penalty", pace)
-    monkeypatch.setattr("cutaway.cli.train.SECONDS_BETWEEN_LINES", -1)  # now, that is
+    monkeypatch.setattr("cutaway.cli.display.training.SECONDS_BETWEEN_LINES", -1)  # now, that is
     watch.busy("choosing the length penalty", pace)
     watch.busy("looking at the average")
     watch.busy("")

@@ -11,9 +11,10 @@ import pytest
 import torch
 
 import cutaway
-from cutaway.cli import evaluate as cli
-from cutaway.cli import train as cli_train
-from cutaway.cli.options import Where
+from cutaway.cli.compare import compare
+from cutaway.cli.display.training import report
+from cutaway.cli.evaluate import EvaluationOptions
+from cutaway.cli.evaluate import evaluate as evaluate_command
 from cutaway.data.clean import Dropped, clean, join_neighbours
 from cutaway.data.encoding import EncodedTexts
 from cutaway.data.pairs import Pair, read_pairs
@@ -88,7 +89,7 @@ def test_a_classifier_learns(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert step["texts_per_second"] > 0
     assert "tokens_per_second" not in step
     assert f"60 steps (all steps), {outcome.progress.tokens:,} texts, " in (tmp_path / "out" / "README.md").read_text()
-    cli_train._report(outcome, tmp_path / "out", as_json=True)
+    report(outcome, tmp_path / "out", as_json=True)
     assert json.loads(capsys.readouterr().out)["texts"] == outcome.progress.tokens
 
 
@@ -379,9 +380,9 @@ def test_compared_and_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     names = [str(tmp_path / name) for name in ("one", "two")]
     for name, steps in zip(names, (2, 4), strict=True):
         train(toy.config(data, f"schedule.steps={steps}"), name)
-    sources, references = cli.texts_of([str(data.source)], [str(data.target)], [], (), 3)
-    assert len(sources) == 60 + 30 + 20
-    cli.compare(names, sources, references, 1, tmp_path / "curve.png", None, None, Where("cpu"), as_json=False)
+    given = {"source": [str(data.source)], "target": [str(data.target)], "joined": 3, "beams": 1, "device": "cpu"}
+    assert len(EvaluationOptions(**given).texts()[0]) == 60 + 30 + 20
+    compare(names, png=tmp_path / "curve.png", **given)
     shown = capsys.readouterr().out
     for words in (
         "bleu: nrefs:1|",
@@ -392,12 +393,12 @@ def test_compared_and_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     ):
         assert words in shown.replace("\n", " "), words
     assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
-    cli.compare(names, sources, references, 1, None, None, None, Where("cpu"), as_json=True)
+    compare(names, as_json=True, **given)
     facts = json.loads(capsys.readouterr().out)
     assert list(facts) == names
     assert [row["n"] for row in facts[names[0]]["by_length"]] == [row["n"] for row in facts[names[1]]["by_length"]]
     assert all(each["seconds_an_epoch"] > 0 for each in facts.values())
-    cli.run(names[0], sources, references, 1, None, None, None, None, Where("cpu"), as_json=False)
+    evaluate_command(names[0], **given)
     assert "chrF" in capsys.readouterr().out
 
 

@@ -3,55 +3,69 @@
 import json
 import sys
 from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any
 
-from cutaway.cli.io import lines_of, load_model
+import typer
+
+from cutaway.cli.io import load_model
+from cutaway.cli.options import JsonLines, ModelOption, SamplingOptions, with_options
+from cutaway.cli.output import print_pieces
 from cutaway.cli.terminal import show
-from cutaway.cli.writing import WritingOptions, print_pieces
 from cutaway.errors import CutawayError, InputError
-from cutaway.tasks.chat import Chat
+from cutaway.text.lines import lines_of
+
+if TYPE_CHECKING:
+    from cutaway.tasks.chat import Chat
 
 COMMANDS = "/reset begins anew, /system TEXT changes the system prompt, /quit (or Ctrl-D) leaves"
 
 
-def run(name: str, system: str | None, asked: WritingOptions, as_json: bool) -> None:
-    chat = load_model(name, asked.where).chat(system=system, tell=_tell, **asked.options)
-    talks = sys.stdin is not None and sys.stdin.isatty()
-    if talks:
+@with_options(SamplingOptions)
+def chat(
+    model: ModelOption,
+    system: Annotated[str | None, typer.Option(help="System prompt: what the model is told first.")] = None,
+    *,
+    as_json: JsonLines = False,
+    **given: Any,
+) -> None:
+    """Hold a conversation: on the terminal, or with each line of a pipe as a turn."""
+    options = SamplingOptions(**given)
+    talk = load_model(model, options).chat(system=system, tell=_tell, **options.keywords)
+    interactive = sys.stdin is not None and sys.stdin.isatty()
+    if interactive:
         _tell(f"{COMMANDS}; Ctrl-C stops an answer")
-    for line in _typed() if talks else lines_of(sys.stdin):
+    for line in _typed() if interactive else lines_of(sys.stdin):
         try:
-            if line.strip() and not _is_command(chat, line.strip()):
-                _turn(chat, line, as_json)
+            if line.strip() and not _is_command(talk, line.strip()):
+                _turn(talk, line, as_json)
         except StopIteration:
             return
         except KeyboardInterrupt:
-            if not talks:
+            if not interactive:
                 raise
         except CutawayError as error:  # in a conversation, a mistake is one turn's
-            if not talks:
+            if not interactive:
                 raise
             _tell(f"Error: {error}")
 
 
-def _turn(chat: Chat, text: str, as_json: bool) -> None:
-    pieces = chat.say(text)
+def _turn(talk: "Chat", text: str, as_json: bool) -> None:
+    pieces = talk.say(text)
     if as_json:
-        answer = "".join(pieces)
-        show(
-            json.dumps({"user": text, "assistant": answer, "forgotten": chat.forgotten}, ensure_ascii=False), flush=True
-        )
+        turn = {"user": text, "assistant": "".join(pieces), "forgotten": talk.forgotten}
+        show(json.dumps(turn, ensure_ascii=False), flush=True)
         return
     print_pieces(pieces, "the model")
 
 
-def _is_command(chat: Chat, line: str) -> bool:
+def _is_command(talk: "Chat", line: str) -> bool:
     word, _, rest = line.partition(" ")
     if word == "/quit":
         raise StopIteration
     if word == "/reset":
-        chat.reset()
+        talk.reset()
     elif word == "/system":
-        chat.system = rest.strip() or None
+        talk.system = rest.strip() or None
     elif word.startswith("/") and word[1:].isalpha() and not rest:
         raise InputError(f"there is no command {word}; {COMMANDS}")
     else:
@@ -60,7 +74,7 @@ def _is_command(chat: Chat, line: str) -> bool:
 
 
 def _typed() -> Iterator[str]:
-    """What a person types, line by line; Ctrl-D ends it."""
+    """The lines that a person types; Ctrl-D ends them."""
     import readline  # noqa: F401  # gives input() its line editing
 
     while True:

@@ -1,14 +1,22 @@
-"""`cutaway complete`: a text goes on, shown while it is written."""
+"""`cutaway complete`: a text continued, shown while it is written."""
 
-from cutaway.cli.io import inputs_of, load_model
-from cutaway.cli.writing import WritingOptions, print_pieces, write_lines
+from itertools import tee
+from typing import Any
+
+from cutaway.cli.io import count_of, inputs_of, load_model
+from cutaway.cli.options import JsonLines, ModelOption, Texts, WritingOptions, with_options
+from cutaway.cli.output import print_pieces, print_texts
 
 
-def run(texts: list[str] | None, name: str, asked: WritingOptions, as_json: bool) -> None:
-    model = load_model(name, asked.where)
-    if as_json or asked.n_best > 1 or (asked.beams or 1) > 1:  # a search, or a record, has no beginning to show early
-        write_lines(lambda lines: model.complete(lines, details=as_json, **asked.options), texts, asked.n_best, as_json)
+@with_options(WritingOptions)
+def complete(model: ModelOption, texts: Texts = None, *, as_json: JsonLines = False, **given: Any) -> None:
+    """Continue a text, shown while it is written: an argument, or each line of stdin."""
+    options = WritingOptions(**given)
+    writer = load_model(model, options)
+    if as_json or options.n_best > 1 or (options.beams or 1) > 1:  # a search, or a record, has nothing to show early
+        inputs, asked = tee(inputs_of(texts))
+        results = writer.complete(inputs, details=as_json, **options.keywords)
+        print_texts(results, asked, count_of(texts), options.n_best, as_json)
         return
     for text in inputs_of(texts):
-        pieces = model.complete(text, stream=True, **asked.options)
-        print_pieces(pieces, name, text)
+        print_pieces(writer.complete(text, stream=True, **options.keywords), model, text)

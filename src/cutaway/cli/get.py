@@ -1,19 +1,28 @@
 """`cutaway get`: a model of the hub into the cache."""
 
 import json
+from typing import Annotated
 
-from cutaway.checkpoint_info import facts
-from cutaway.checkpoints.hub import fetch
-from cutaway.cli.info import headline, record
+import typer
+
+from cutaway.cli.options import Json, Revision
 from cutaway.cli.terminal import show
-from cutaway.info.size import size
-from cutaway.loading import SHIPPED, shipped
 
 
-def run(name: str, revision: str | None, as_json: bool) -> None:
+def get(
+    name: Annotated[str, typer.Argument(help="owner/name on the Hugging Face hub.")],
+    revision: Revision = None,
+    as_json: Json = False,
+) -> None:
+    """Fetch a model from the Hugging Face hub: its safetensors, config and tokenizer, never a pickle or code."""
+    from cutaway.checkpoint_info import facts
+    from cutaway.checkpoints.hub import fetch
+    from cutaway.cli.display.checkpoint import headline, record
+    from cutaway.loading import SHIPPED, shipped
+
     found = facts(SHIPPED / name if name in shipped() else fetch(name, revision=revision))
     if as_json:
-        show(json.dumps({"name": name} | record(found, size(found.config)), indent=2))
+        show(json.dumps({"name": name} | record(found), indent=2))
         return
     show(found.path)
     show(headline(found))

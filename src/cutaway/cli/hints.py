@@ -1,8 +1,10 @@
-"""What is said of an option that a command does not have, where it is one of another library or of the Python calls."""
+"""Hints for a command line that names an option of another library, or no model."""
 
+from collections.abc import Container
 from typing import Any
 
 from cutaway.aliases import ours, renamed
+from cutaway.tasks.needs import NEEDS
 
 SETTINGS = {
     "optimizer.rate": ("lr", "learning_rate", "rate"),
@@ -28,6 +30,18 @@ ALSO = {
     "cached": "a cache is always used",
 }
 """What can be said where a command has no option for it."""
+EXAMPLES = {
+    "fill": '"Paris is the ___ of France."',
+    "classify": '"A wonderful film."',
+    "embed": '"A short text."',
+    "search": '"cheap flights" notes.txt',
+    "answer": '--context page.txt "Who wrote it?"',
+    "recognize": "photo.jpg",
+    "summarize": '"A long text."',
+    "complete": '"Once upon a time"',
+    "chat": "",
+}
+"""Task that has no model of its own -> what stands after its model."""
 
 
 def hint(option: str, command: Any) -> str | None:
@@ -46,3 +60,11 @@ def hint(option: str, command: Any) -> str | None:
         key = next((key for key, names in SETTINGS.items() if name in names), None)
         return None if key is None else f"it is a setting: --set {key}=…"
     return ALSO.get(ours(name, ALSO) or name) if "engine" in spelled else None
+
+
+def missing_model(task: str, trainable: Container[str]) -> str:
+    """What kind of model a task needs, an example, and where others come from."""
+    need = NEEDS[task]
+    example = f"cutaway {task} --model {need.examples[0]} {EXAMPLES[task]}".rstrip()
+    own = f", and `cutaway train {task}` makes one from your data" if task in trainable else ""
+    return f"{task} needs --model, {need.kind}: {example}; the Hugging Face hub has others, tagged {need.tag}{own}"

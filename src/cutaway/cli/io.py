@@ -1,34 +1,39 @@
-"""What commands share: a model made ready, stdin read with care, results printed as they come, progress on stderr."""
+"""What commands share: a model loaded, arguments or stdin read, progress on stderr. Torch comes with a model."""
 
 import logging
 import os
 import stat
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TypeVar
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
 
-from cutaway.cli.options import Where
+from cutaway.cli.options import DeviceOptions
 from cutaway.cli.terminal import Visible, show
-from cutaway.engines.engine import LOG
-from cutaway.loading import load
-from cutaway.model import Model
+from cutaway.errors import CheckpointError
 from cutaway.progress import Pace
-from cutaway.text.lines import lines_of as lines_of
+from cutaway.text.lines import lines_of
+
+if TYPE_CHECKING:
+    from cutaway.model import Model
 
 T = TypeVar("T")
 SECONDS_BETWEEN_LINES = 30
 """Of progress, where it goes to a log."""
 
 
-def load_model(name: str, where: Where) -> Model:
+def load_model(name: str, options: DeviceOptions) -> "Model":
     """The model, loaded; on a terminal, stderr will say what runs it."""
+    from cutaway.engines.engine import LOG
+    from cutaway.loading import load
+
     if sys.stderr is not None and sys.stderr.isatty():
         LOG.setLevel(logging.INFO)
         handler = logging.StreamHandler(sys.stderr)
         handler.setFormatter(Visible())
         LOG.addHandler(handler)
-    return load(name, device=where.device, dtype=where.dtype)
+    return load(name, device=options.chosen_device, dtype=options.dtype)
 
 
 def inputs_of(texts: list[str] | None) -> Iterator[str]:
@@ -56,10 +61,10 @@ def count_of(texts: list[str] | None) -> int | None:
         return None
 
 
-def print_each(results: Iterable[T], line: Callable[[T], str], total: int | None = None) -> None:
-    """A line for each result, as soon as it is there; `total` is how many will come, for the progress on stderr."""
-    for result in show_progress(results, total):
-        show(line(result), flush=True)
+def check_writable(path: Path) -> None:
+    """That a file of this name can be made is known before hours are spent on what goes into it."""
+    if path.is_dir() or not path.absolute().parent.is_dir():
+        raise CheckpointError(f"can't write {path}: {'it is a folder' if path.is_dir() else 'its folder is not there'}")
 
 
 def show_progress(
@@ -72,11 +77,8 @@ def show_progress(
     """
     seen = scrolling and sys.stdout is not None and sys.stdout.isatty()
     if seen or sys.stderr is None:
-        yield from results
-    elif not sys.stderr.isatty():
-        yield from _logged(results, Pace(total, sizes))
-    else:
-        yield from _drawn(results, Pace(total, sizes))
+        return iter(results)
+    return (_drawn if sys.stderr.isatty() else _logged)(results, Pace(total, sizes))
 
 
 def _logged(results: Iterable[T], pace: Pace) -> Iterator[T]:

@@ -7,9 +7,7 @@ from collections.abc import Iterable
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
-from cutaway.checks import whole
 from cutaway.cli.terminal import visible
-from cutaway.errors import InputError
 
 WIDEST = 100
 _HELD = "\u00a0"  # a space that textwrap does not break at
@@ -43,16 +41,6 @@ class Screen(Console):
         except (UnicodeEncodeError, LookupError):
             return False
         return True
-
-
-def chosen_number(text: str | None, last: int, what: str) -> int | None:
-    """The number of an example or a question, as it was typed."""
-    if text is None:
-        return None
-    number = whole(text)
-    if number is None or not 1 <= number <= last:
-        raise InputError(f"there is no {what} {text} in the notes; expected a number from 1 to {last}")
-    return number
 
 
 def paragraph(text: str, width: int, *, indent: int = 0, hanging: int = 0) -> str:

@@ -1,5 +1,6 @@
 """Lines drawn with the dots of braille letters: 2 × 4 of them to a letter, so that a curve fits a terminal."""
 
+import math
 from collections.abc import Sequence
 
 _DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
@@ -30,11 +31,19 @@ def plot(
             for i in range(n + 1):
                 x, y = x0 + round(i * (x1 - x0) / n), y0 + round(i * (y1 - y0) / n)
                 cells[y // 4][x // 2] |= _DOTS[y % 4][x % 2]
-    labels = [f"{high:.4g}", *[""] * (height - 2), f"{low:.4g}"] if height > 1 else [f"{high:.4g}"]
+    top, bottom = tick(high, high - low), tick(low, high - low)
+    labels = [top, *[""] * (height - 2), bottom] if height > 1 else [top]
     edge = max(len(label) for label in labels)
     drawn = [
         f"{label:>{edge}} ┤" + "".join(chr(0x2800 + dots) for dots in row)
         for label, row in zip(labels, cells, strict=True)
     ]
-    first, last = f"{left:g}", f"{right:g}"
+    first, last = tick(left, right - left), tick(right, right - left)
     return [*drawn, " " * (edge + 2) + first + last.rjust(width - len(first))]
+
+
+def tick(value: float, span: float) -> str:
+    """The number at an end of an axis, to three digits of its span: 7.95374 is `8` where the other end is 22.4762."""
+    digits = max(0, 2 - math.floor(math.log10(abs(span or value or 1))))
+    text = f"{round(value, digits) + 0.0:,.{digits}f}"  # + 0.0: no -0
+    return text.rstrip("0").rstrip(".") if digits else text

@@ -2,61 +2,61 @@
 
 import json
 import shutil
-import textwrap
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Annotated, Any, Literal
 
-import torch
-from torch import Tensor
+import typer
 
-from cutaway.checks import whole
 from cutaway.cli.io import load_model
-from cutaway.cli.options import Where
+from cutaway.cli.options import SHIPPED_TRANSLATOR, DeviceOptions, Json, TranslatorOption, with_options
 from cutaway.cli.terminal import show
-from cutaway.errors import InputError, unknown
-from cutaway.seeing.attribution.head_scores import Kind, Sink, choosing, find_sink, score_heads
-from cutaway.seeing.explain import Explanation
-from cutaway.seeing.render import terminal
-from cutaway.seeing.render.model_json import attentions
-from cutaway.seeing.trace.trace import Trace
-
-LINKS = 8
-LINES = 100
-"""Lines that the heads may take; of more heads, those are drawn that say most."""
-MOST = 100
-"""Queries and keys that are drawn."""
+from cutaway.errors import InputError
 
 
-def run(
-    text: str,
-    name: str,
-    target: str | None,
-    kind: Kind | None,
-    layer: int | None,
-    head: int | None,
-    explain: str | None,
-    html: Path | None,
-    png: Path | None,
-    where: Where,
-    as_json: bool,
+@with_options(DeviceOptions)
+def see(
+    text: Annotated[
+        str, typer.Argument(metavar="TEXT", help="The text that the model reads; for a model of images, a file.")
+    ],
+    model: TranslatorOption = SHIPPED_TRANSLATOR,
+    target: Annotated[str | None, typer.Option(help="The output to trace; by default the model writes one.")] = None,
+    kind: Annotated[
+        Literal["encoder", "decoder", "cross"] | None,
+        typer.Option(help="Which attention; by default cross, if there is one."),
+    ] = None,
+    layer: Annotated[
+        int | None, typer.Option(min=0, help="From 0; by default that of the most informative head.")
+    ] = None,
+    head: Annotated[int | None, typer.Option(min=0, help="Draw one head, from 0, larger; by default all.")] = None,
+    explain: Annotated[
+        str | None, typer.Option(metavar="QUERY,KEY", help="The sums behind one weight; tokens or their numbers.")
+    ] = None,
+    html: Annotated[Path | None, typer.Option(help="Write all values as one page that opens from disk.")] = None,
+    png: Annotated[Path | None, typer.Option(help="Write the drawing as a picture.")] = None,
+    *,
+    as_json: Json = False,
+    **given: Any,
 ) -> None:
+    """What a model looks at: its attention heads drawn, the strongest links, and the sums behind any weight."""
     for path, suffix in ((html, ".html"), (png, ".png")):
         if path is not None and path.suffix.lower() != suffix:
-            raise InputError(f"{path} is to be written; give it a name that ends in {suffix}")
+            raise InputError(f"{path} can't be written; give it a name that ends in {suffix}")
     if not text.strip():
         raise InputError('the text is empty, so there is nothing to see; give one: cutaway see "The cat sat."')
-    model = load_model(name, where)
-    trace = model.trace(Path(text) if _is_image(model) else text, target)
+    from cutaway.cli.display.heads import choose_attention, drawing, explained, record
+    from cutaway.tasks.requirements import reads_images
+
+    loaded = load_model(model, DeviceOptions(**given))
+    trace = loaded.trace(Path(text) if reads_images(loaded) else text, target)
     if html is not None:
         from cutaway.seeing.render.html import write_page
 
         write_page(trace, html, text=text)
-    shown = _chosen(trace, kind, layer)
+    shown = choose_attention(trace, kind, layer)
     if shown is None:
         if png is not None or explain is not None or as_json:
-            raise InputError(f"{name} has no attention: there is nothing to draw")
-        show(f"{name} has no attention: it remembers in its state. All values: cutaway studio, or --html out.html")
+            raise InputError(f"{model} has no attention: there is nothing to draw")
+        show(f"{model} has no attention: it remembers in its state. All values: cutaway studio, or --html out.html")
         return
     attention, n_heads = shown.name, len(shown.weights)
     if head is not None and head >= n_heads:
@@ -66,190 +66,13 @@ def run(
 
         figure = plots.heads(trace, attention) if head is None else plots.head(trace, attention, head)
         plots.save(figure, png)
-    explained = None if explain is None else _explained(trace, shown, head, explain)
+    sums = None if explain is None else explained(trace, shown, head, explain)
     if as_json:
-        data = _data(trace, name, text, shown, head)
-        if explained is not None:
-            data["explained"] = [each.to_json() for each in explained]
-        show(json.dumps(data, ensure_ascii=False))
-    elif explained is not None:
-        for each in explained:
-            show(f"{each}\n")
+        found = record(trace, model, text, shown, head)
+        if sums is not None:
+            found["explained"] = [each.to_json() for each in sums]
+        show(json.dumps(found, ensure_ascii=False))
     else:
-        for line in _drawing(trace, shown, head, shutil.get_terminal_size((100, 24)).columns):
+        width = shutil.get_terminal_size((100, 24)).columns
+        for line in drawing(trace, shown, head, width) if sums is None else [f"{each}\n" for each in sums]:
             show(line)
-
-
-def _is_image(model: object) -> bool:
-    from cutaway.model import Model
-    from cutaway.tasks.requirements import reads_images
-
-    assert isinstance(model, Model)
-    return reads_images(model)
-
-
-@dataclass(frozen=True)
-class Shown:
-    """Attention that is looked at: weights [heads, queries, keys] of a layer, their tokens, the sink of its stack."""
-
-    name: str
-    kind: Kind
-    weights: Tensor
-    rows: list[str]
-    columns: list[str]
-    sink: Sink | None
-
-    @property
-    def scores(self) -> list[float]:
-        """How much each head says; see head_scores.py."""
-        return list(score_heads(self.weights, self.kind).tolist())
-
-    def links(self, heads: Sequence[int]) -> list[terminal.Link]:
-        """The strongest of these heads. A query without a choice does not compete, and nobody's link to the sink."""
-        found = terminal.strongest(
-            self.weights[torch.tensor(heads)],
-            LINKS,
-            choosing(self.weights, self.kind),
-            None if self.sink is None else self.sink.key,
-        )
-        return [replace(link, head=heads[link.head]) for link in found]
-
-
-def _chosen(trace: Trace, kind: Kind | None, layer: int | None) -> Shown | None:
-    """The attention that is asked for: of the kind that tells most, in the layer of the head that says most."""
-    assert trace.model is not None
-    known = attentions(trace.model)
-    kinds = list(dict.fromkeys(each["kind"] for each in known))
-    if not known:
-        return None
-    if kind is not None and kind not in kinds:
-        raise InputError(f"{trace.model.name} has no {kind} attention; it has {' and '.join(kinds)}")
-    wanted: Kind = kind or ("cross" if "cross" in kinds else kinds[0])
-    found = {each["block"]: str(each["name"]) for each in known if each["kind"] == wanted}
-    if layer is not None and layer not in found:
-        raise InputError(unknown(f"{wanted} layer", str(layer), map(str, found)))
-    weights = {name: _weights(trace, name) for name in found.values()}
-    if layer is not None:
-        name = found[layer]
-    else:
-        name = max(weights, key=lambda name: float(score_heads(weights[name], wanted).max()))
-    return Shown(name, wanted, weights[name], *_tokens(trace, name), find_sink(list(weights.values()), wanted))
-
-
-def _weights(trace: Trace, attention: str) -> Tensor:
-    """[heads, queries, keys]; a recurrent model's attention has one head."""
-    weights = trace[f"{attention}.weights"][0].float().cpu()
-    return weights if weights.dim() == 3 else weights.unsqueeze(0)
-
-
-def _tokens(trace: Trace, attention: str) -> tuple[list[str], list[str]]:
-    *_, rows, columns = trace.labels(f"{attention}.weights")
-    assert rows is not None
-    assert columns is not None
-    return [_plain(token) for token in rows], [_plain(token) for token in columns]
-
-
-def _plain(token: str) -> str:
-    return " ".join(token.removeprefix("▁").split()) or "·"
-
-
-def _written(trace: Trace) -> str | None:
-    if trace.search is None or trace.model is None or trace.model.tokenizer is None:
-        return None
-    return trace.model.tokenizer.decode(trace.search.written[0].ids)
-
-
-def _drawing(trace: Trace, shown: Shown, head: int | None, width: int) -> list[str]:
-    lines = [] if (written := _written(trace)) is None else [*textwrap.wrap(written, width), ""]
-    title = f"{shown.name}.weights" + ("" if head is None else f", head {head}")
-    if shown.name.startswith("decoder."):
-        title += " (a row is the newest word that was read; it chose the next)"
-    lines += [*textwrap.wrap(title, width), *_sink(shown, width)]
-    heads, drawing = _heads(shown, head, width)
-    lines += drawing
-    links = [link for link in shown.links(heads) if link.weight >= 0.005]
-    only = "no token has another to look at" if shown.sink is None else "every token looks at the sink alone"
-    lines += ["", "strongest" if links else only]
-    for link in links:
-        lines.append(f"  {link.weight:.2f}  {shown.rows[link.query]} → {shown.columns[link.key]}  (head {link.head})")
-    return lines
-
-
-def _heads(shown: Shown, head: int | None, width: int) -> tuple[Sequence[int], list[str]]:
-    """Which heads are drawn, and the drawing: the one asked for; else all for which there is room, those that say most
-    first, or that one alone if no two fit beside each other."""
-    rows, columns, n = shown.rows, shown.columns, len(shown.weights)
-    scores = shown.scores
-    by_score = sorted(range(n), key=lambda head: -scores[head])
-    said: list[str] = []
-    if max(len(rows), len(columns)) > MOST:
-        said = [f"{len(rows)} × {len(columns)} weights a head are too many for a terminal: --html out.html shows them"]
-        return (range(n) if head is None else [head]), textwrap.wrap(said[0], width)
-    beside = terminal.per_line(rows, columns, width)
-    if head is None and n > 1 and beside > 1:
-        heads = sorted(by_score[: beside * max(1, LINES // (len(rows) + 3))])
-        said += [f"{len(heads)} of {n} heads are drawn"] if len(heads) < n else []
-        said += [f"head {by_score[0]} says most: --head {by_score[0]} draws it alone"] if max(scores) else []
-        drawing = terminal.side_by_side(rows, columns, shown.weights, width, heads)
-    else:
-        if head is None and n > 1:
-            said = [f"head {by_score[0]} of {n} is drawn, which says most: --head draws another"]
-        heads = [by_score[0] if head is None else head]
-        sink = None if shown.sink is None else shown.sink.key
-        drawing = terminal.matrix(rows, columns, shown.weights[heads[0]], width=width, sink=sink)
-    return heads, [*textwrap.wrap("; ".join(said), width), "", *drawing]
-
-
-def _sink(shown: Shown, width: int) -> list[str]:
-    """A sentence that names the sink, where there is one."""
-    if shown.sink is None:
-        return []
-    sink, rows_T = shown.sink, choosing(shown.weights, shown.kind)
-    share = float(shown.weights[:, rows_T, sink.key].mean())
-    place = "the first token" if sink.key == 0 else f"token {sink.key}"
-    said = (
-        f"attention sink: {place}, {shown.columns[sink.key]}, gets most of the attention of {sink.heads} of {sink.of} "
-        f"{shown.kind} heads, whatever they read, and {share:.0%} of it here; links to it are left out below"
-    )
-    return textwrap.wrap(said, width)
-
-
-def _explained(trace: Trace, shown: Shown, head: int | None, asked: str) -> list[Explanation]:
-    """Each step to one weight; without a head, of the one that looks there most."""
-    parts = asked.split(",")
-    if len(parts) != 2:
-        raise InputError(f"--explain {asked!r}: give a query and a key, as words or numbers: --explain 3,5")
-    query, key = _place(parts[0], shown.rows, "query"), _place(parts[1], shown.columns, "key")
-    if head is None:
-        head = int(shown.weights[:, query, key].argmax())
-    names = [f"{shown.name}.{value}" for value in ("scores", "scaled_scores", "masked_scores", "weights")]
-    which = {"head": head} if "H" in trace.axes(names[-1]) else {}
-    return [trace.explain(name, **which, query=query, key=key) for name in names if name in trace]
-
-
-def _place(asked: str, tokens: Sequence[str], what: str) -> int:
-    """The number of a token, or the first that is spelled so."""
-    asked = asked.strip()
-    if asked in tokens:
-        return tokens.index(asked)
-    if (number := whole(asked)) is not None and number < len(tokens):
-        return number
-    numbered = " ".join(f"{i}:{token}" for i, token in enumerate(tokens))
-    raise InputError(f"there is no {what} {asked!r}; choose one of {numbered}")
-
-
-def _data(trace: Trace, name: str, text: str, shown: Shown, head: int | None) -> dict[str, object]:
-    rows, columns = trace.labels(f"{shown.name}.weights")[-2:]
-    chosen = range(len(shown.weights)) if head is None else [head]
-    scores = shown.scores
-    return {
-        "model": name,
-        "text": text,
-        "written": _written(trace),
-        "attention": shown.name,
-        "queries": rows,
-        "keys": columns,
-        "sink": None if shown.sink is None else asdict(shown.sink),
-        "heads": [{"head": each, "score": scores[each], "weights": shown.weights[each].tolist()} for each in chosen],
-        "strongest": [asdict(link) for link in shown.links(chosen)],
-    }

@@ -8,8 +8,11 @@ import threading
 import webbrowser
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated, Any
 
-from cutaway.cli.options import Where
+import typer
+
+from cutaway.cli.options import SHIPPED_TRANSLATOR, DeviceOptions, with_options
 from cutaway.cli.terminal import show
 from cutaway.errors import ConfigError, InputError
 
@@ -18,8 +21,18 @@ PORTS = range(8300, 8320)
 """Tried in this order if none is asked for."""
 
 
-def run(names: Sequence[str], port: int | None, where: Where, *, browser: bool) -> None:
-    """Serves until Ctrl-C."""
+@with_options(DeviceOptions)
+def studio(
+    models: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[MODEL]...", help="Folders or hub names; by default the translator in cutaway."),
+    ] = None,
+    port: Annotated[int | None, typer.Option(min=0, max=65535, help="By default the first free one from 8300.")] = None,
+    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page.")] = True,
+    **given: Any,
+) -> None:
+    """A page on this machine that shows models at work: every value, every head, every word; change them and see."""
+    options, names = DeviceOptions(**given), models or [SHIPPED_TRANSLATOR]
     try:
         from cutaway.studio.connections import uvicorn_server
         from cutaway.studio.server import server
@@ -31,11 +44,11 @@ def run(names: Sequence[str], port: int | None, where: Where, *, browser: bool) 
     if len(set(names)) < len(names):
         raise InputError("a model is named twice; name each once")
     listener = _listener(port)
-    models = [load(name, device=where.device, dtype=where.dtype) for name in names]
-    for model, name in zip(models, _short(names), strict=True):
+    served = [load(name, device=options.device, dtype=options.dtype) for name in names]
+    for model, name in zip(served, _short(names), strict=True):
         model.name = name
     token = secrets.token_urlsafe(32)
-    runner = uvicorn_server(server(Studio(models), token))
+    runner = uvicorn_server(server(Studio(served), token))
     address = f"http://{HOST}:{listener.getsockname()[1]}/?token={token}"
     show(f"{address}  (Ctrl-C ends it)", flush=True)
     if browser and _has_screen():

@@ -1,151 +1,157 @@
-"""`cutaway train` and `cutaway resume`: a model learnt from a user's data, shown while it learns."""
+"""`cutaway train`: a model learnt from a user's data, shown while it learns."""
 
-import json
 import os
 import signal
-import sys
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from cutaway.cli.io import SECONDS_BETWEEN_LINES
-from cutaway.cli.plot import plot
+import typer
+from typer.core import TyperCommand
+
+from cutaway.cli.options import Json, with_options
 from cutaway.cli.terminal import show
 from cutaway.errors import ConfigError, unknown
-from cutaway.progress import Pace, duration
-from cutaway.training import distributed, run
-from cutaway.training.config import Data, ModelChoice, TaskName, TrainConfig
-from cutaway.training.folder import RunFolder
-from cutaway.training.loop import ANOTHER_RANK, Outcome
-from cutaway.training.task import Scores
-from cutaway.training.toml import read_config, with_settings, write_config
-from cutaway.training.watch import StepReport, Stop, Watch
 
-TASKS: tuple[TaskName, ...] = ("translate", "complete", "classify")
-BETWEEN_UPDATES = 0.2
-"""Seconds, of a line that moves."""
-STOPPED = {"SIGINT": 130, "SIGTERM": 143, ANOTHER_RANK: 143}
-"""Why a run was stopped -> its exit code."""
+if TYPE_CHECKING:
+    from cutaway.training.config import TaskName, TrainConfig
+    from cutaway.training.watch import Stop
+
+TASKS: "tuple[TaskName, ...]" = ("translate", "complete", "classify")
+PAIRS, TEXT, MODEL, TRAINING = "Data of translate and classify", "Data of complete", "Model", "Training"
+TASKS_OF = {PAIRS: ("translate", "classify"), TEXT: ("complete",)}
+"""Panel of the help -> the tasks that take its options; those of other panels belong to every task."""
+
+
+def option(panel: str, text: str, *names: str, **settings: Any) -> Any:
+    """An option of this panel."""
+    return typer.Option(*names, help=text, rich_help_panel=panel, **settings)
+
+
+Files = list[str] | None
+DeviceKey = Annotated[
+    str | None,
+    option(TRAINING, "machine.device: auto (a GPU if there is one), cpu, cuda, cuda:1 or mps.", "--device"),
+]
+Plot = Annotated[bool, typer.Option("--plot", help="Draw the curves while it learns.")]
 
 
 @dataclass(frozen=True)
 class TrainOptions:
-    """What the options said."""
+    """Options that set a key of the run.toml."""
 
-    source: tuple[str, ...]
-    target: tuple[str, ...]
-    pairs: tuple[str, ...]
-    columns: tuple[str, ...]
-    valid_source: tuple[str, ...]
-    valid_target: tuple[str, ...]
-    valid_pairs: tuple[str, ...]
-    text: tuple[str, ...]
-    valid_text: tuple[str, ...]
-    preset: str | None
-    start: str | None
-    vocabulary: int | None
-    steps: int | None
-    seed: int | None
-    device: str | None
-    settings: tuple[str, ...]
+    source: Annotated[Files, option(PAIRS, "Sentences, one a line.", metavar="FILE")] = None
+    target: Annotated[Files, option(PAIRS, "Their translations (or labels), line by line.", metavar="FILE")] = None
+    pairs: Annotated[
+        Files, option(PAIRS, "Instead: TSV, CSV, JSONL, Parquet, a folder, or hf:owner/name.", metavar="FILE")
+    ] = None
+    columns: Annotated[
+        str | None,
+        option(PAIRS, "Source's and target's columns in PAIRS: names in a header, or numbers.", metavar="A,B"),
+    ] = None
+    valid_source: Annotated[Files, option(PAIRS, "Sentences to validate on.", metavar="FILE")] = None
+    valid_target: Annotated[Files, option(PAIRS, "Their translations (or labels).", metavar="FILE")] = None
+    valid_pairs: Annotated[Files, option(PAIRS, "Instead, as PAIRS.", metavar="FILE")] = None
+    text: Annotated[Files, option(TEXT, "Running text.", metavar="FILE")] = None
+    valid_text: Annotated[Files, option(TEXT, "Text to validate on.", metavar="FILE")] = None
+    preset: Annotated[
+        str | None, option(MODEL, "A model of `cutaway models`; the default depends on the data's size.")
+    ] = None
+    start: Annotated[str | None, option(MODEL, "Go on from a trained model.", "--from", metavar="MODEL")] = None
+    vocabulary: Annotated[int | None, option(MODEL, "Tokens of the vocabulary to learn.", min=1)] = None
+    steps: Annotated[int | None, option(TRAINING, "Steps in all; the default depends on the data's size.", min=1)] = (
+        None
+    )
+    seed: Annotated[int | None, option(TRAINING, "Another seed makes another model.")] = None
+    device: DeviceKey = None
+    settings: Annotated[
+        list[str] | None,
+        option(TRAINING, "Any key of a run.toml: optimizer.rate=0.001", "--set", metavar="KEY=VALUE"),
+    ] = None
+
+    def applied_to(self, config: "TrainConfig") -> "TrainConfig":
+        """`config` with the keys that were given."""
+        from cutaway.training.toml import with_settings
+
+        names = ("source", "target", "pairs", "valid_source", "valid_target", "valid_pairs", "text", "valid_text")
+        data: dict[str, Any] = {name: tuple(files) for name in names if (files := getattr(self, name))}
+        if self.columns:
+            data["columns"] = tuple(self.columns.split(","))
+        model = _given(preset=self.preset, start=self.start)
+        config = replace(
+            config, data=replace(config.data, **data), model=replace(config.model, **model), **_given(seed=self.seed)
+        )
+        for section, key in (("tokenizer", "vocabulary"), ("schedule", "steps"), ("machine", "device")):
+            if (value := getattr(self, key)) is not None:
+                config = replace(config, **{section: replace(getattr(config, section), **{key: value})})
+        return with_settings(config, self.settings) if self.settings else config
 
 
+def _given(**options: Any) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
+
+
+class TrainCommand(TyperCommand):
+    """The help of `train TASK` leaves out what other tasks take."""
+
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]  # typer has two
+        task = next((word for word in args if word in TASKS), None)
+        for option in self.params:
+            tasks = TASKS_OF.get(getattr(option, "rich_help_panel", None) or "", TASKS)
+            if task is not None and task not in tasks:
+                option.hidden = True  # type: ignore[attr-defined]  # an option has it, an argument is of every task
+        return super().parse_args(ctx, args)
+
+
+@with_options(TrainOptions)
 def train(
-    what: str, asked: TrainOptions, out: Path | None, write: Path | None, draw: bool, force: bool, as_json: bool
+    task: Annotated[
+        str, typer.Argument(metavar="TASK|RUN.toml", help="translate, complete, classify, or a file with all settings.")
+    ],
+    out: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Folder for the model; it is made.")] = None,
+    *,
+    write_config: Annotated[
+        Path | None, typer.Option(metavar="RUN.toml", help="Do not train: write all settings, explained.")
+    ] = None,
+    plot: Plot = False,
+    force: Annotated[bool, typer.Option("--force", help="Start over in a folder that holds a run.")] = False,
+    as_json: Json = False,
+    **given: Any,
 ) -> None:
-    config = _config(what, asked)
-    if write is not None:
-        if write.exists() and not force:
-            raise ConfigError(f"{write} exists; choose another name, or write over it with --force")
-        command = f"cutaway train {write} --out my-model"
+    """Train a model on your data: a translator (two files of sentences), a writer (text), a classifier (texts, labels).
+
+    Ctrl-C stops it, and `cutaway resume` goes on where it was."""
+    if task not in TASKS and not task.endswith(".toml"):
+        raise ConfigError(f"{unknown('task', task, TASKS)}; or give a .toml file")
+    from cutaway.training import run, toml
+    from cutaway.training.config import TrainConfig
+
+    config = TrainConfig(task=task) if task in TASKS else toml.read_config(Path(task))
+    config = TrainOptions(**given).applied_to(config)
+    if write_config is not None:
+        if write_config.exists() and not force:
+            raise ConfigError(f"{write_config} exists; choose another name, or write over it with --force")
+        title = f"A training run of cutaway: cutaway train {write_config} --out my-model"
         try:
-            write.write_text(write_config(config, f"A training run of cutaway: {command}"), encoding="utf-8")
+            write_config.write_text(toml.write_config(config, title), encoding="utf-8")
         except OSError as error:
-            raise ConfigError(f"can't write {write}: {error.strerror}") from None
-        show(write)
+            raise ConfigError(f"can't write {write_config}: {error.strerror}") from None
+        show(write_config)
         return
     if out is None:
-        raise ConfigError("where shall the model go? --out my-model")
-    with _stopping() as stop, _shown(draw) as watch:
+        raise ConfigError("--out is missing: name a folder for the model, as in --out my-model")
+    from cutaway.cli.display.training import report, shown
+
+    with stopping() as stop, shown(plot) as watch:
         outcome = run.train(config, out, watch=watch, force=force, stop=stop)
-    _report(outcome, out, as_json)
-
-
-def resume(folder: Path, device: str | None, draw: bool, force: bool, as_json: bool) -> None:
-    with _stopping() as stop, _shown(draw) as watch:
-        outcome = run.resume(folder, watch=watch, force=force, stop=stop, device=device)
-    _report(outcome, folder, as_json)
-
-
-def _config(what: str, asked: TrainOptions) -> TrainConfig:
-    if what.endswith(".toml"):
-        config = read_config(Path(what))
-    elif what in TASKS:
-        config = TrainConfig(task=what)
-    else:
-        raise ConfigError(f"{unknown('task', what, TASKS)}; or give a .toml file")
-    names = (
-        "source",
-        "target",
-        "pairs",
-        "columns",
-        "valid_source",
-        "valid_target",
-        "valid_pairs",
-        "text",
-        "valid_text",
-    )
-    given = {name: getattr(asked, name) for name in names if getattr(asked, name)}
-    data: Data = replace(config.data, **given)
-    chosen: ModelChoice = config.model
-    if asked.preset is not None:
-        chosen = replace(chosen, preset=asked.preset)
-    if asked.start is not None:
-        chosen = replace(chosen, start=asked.start)
-    config = replace(config, data=data, model=chosen, seed=config.seed if asked.seed is None else asked.seed)
-    if asked.vocabulary is not None:
-        config = replace(config, tokenizer=replace(config.tokenizer, vocabulary=asked.vocabulary))
-    if asked.steps is not None:
-        config = replace(config, schedule=replace(config.schedule, steps=asked.steps))
-    if asked.device is not None:
-        config = replace(config, machine=replace(config.machine, device=asked.device))
-    return with_settings(config, list(asked.settings)) if asked.settings else config
-
-
-def _report(outcome: Outcome, out: Path, as_json: bool) -> None:
-    """On stdout; a run that was stopped ends with the signal's exit code, as shells expect."""
-    if distributed.rank() != 0:
-        return
-    progress = outcome.progress
-    if outcome.reason in STOPPED:
-        show(f"stopped at step {progress.step}; go on with: cutaway resume {out}", file=sys.stderr)
-        sys.exit(STOPPED[outcome.reason])
-    facts = {
-        "model": str(out), "reason": outcome.reason, "steps": progress.step,
-        "texts" if config_task(out) == "classify" else "tokens": progress.tokens,
-        "seconds": round(progress.time, 1), "scores": outcome.scores, "signatures": outcome.signatures,
-        "averaged": list(outcome.averaged),
-    }  # fmt: skip
-    if as_json:
-        show(json.dumps(facts))
-        return
-    if outcome.reason == "done already":
-        show("this run was done already", file=sys.stderr)
-    scores = ", ".join(f"{name} {value:.2f}" for name, value in outcome.scores.items())
-    show(f"{out}: {scores} after {progress.step:,} steps, {duration(progress.time)}")
-    show(f'try it: cutaway {config_task(out)} "…" --model {out}')
-
-
-def config_task(out: Path) -> str:
-    return read_config(RunFolder(out).config).task
+    report(outcome, out, as_json)
 
 
 @contextmanager
-def _stopping() -> Iterator[Stop]:
+def stopping() -> Iterator["Stop"]:
     """Ctrl-C and SIGTERM end the run after its present step, and the state is saved; a second one ends it at once."""
     heard: list[str] = []
 
@@ -162,158 +168,3 @@ def _stopping() -> Iterator[Stop]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-@contextmanager
-def _shown(draw: bool) -> Iterator[Watch]:
-    if distributed.rank() != 0:
-        yield Watch()
-    elif sys.stderr is not None and sys.stderr.isatty():
-        with Live(draw) as watch:
-            yield watch
-    else:
-        if draw:
-            show("no --plot: stderr is not a terminal; curves.png will have the curves", file=sys.stderr)
-        yield LogLines()
-
-
-class LogLines(Watch):
-    """For logs: a line for each look, and for a step now and then."""
-
-    def __init__(self) -> None:
-        self._told = time.monotonic()
-        self._seen = Rate()
-
-    def say(self, text: str) -> None:
-        show(text, file=sys.stderr, flush=True)
-
-    def warn(self, text: str) -> None:
-        self.say(f"Warning: {text}")
-
-    def resumed(self, step: int, logged: Sequence[Mapping[str, Any]] = ()) -> None:
-        self.say(f"going on after step {step}")
-
-    def step(self, step: StepReport) -> None:
-        self._seen.add(step)
-        if time.monotonic() - self._told > SECONDS_BETWEEN_LINES or step.number == 1:
-            self._told = time.monotonic()
-            self.say(self._seen.line(step))
-
-    def busy(self, text: str, pace: Pace | None = None) -> None:
-        """What takes long gets a line now and then, too."""
-        if text and time.monotonic() - self._told > SECONDS_BETWEEN_LINES:
-            self._told = time.monotonic()
-            self.say(f"{text} …" if pace is None else f"{text}: {pace}")
-
-    def look(self, step: int, scores: Scores, is_best: bool, seconds: float) -> None:
-        self.say(f"step {step}: {_scores(scores)}{' (best)' if is_best else ''}")
-
-
-class Live(Watch):
-    """For people: a line that moves, a line for each look above it, and with --plot the curves below."""
-
-    def __init__(self, draw: bool) -> None:
-        from rich.live import Live as RichLive
-
-        from cutaway.cli.pager import Screen
-
-        self._console = Screen(stderr=True)
-        self._live = RichLive(console=self._console, refresh_per_second=4, redirect_stdout=False, redirect_stderr=False)
-        self._draw = draw
-        self._seen = Rate()
-        self._losses: list[tuple[float, float]] = []
-        self._looks: list[tuple[int, Scores]] = []
-        self._line, self._unit = "", "token"
-        self._shown = 0.0  # when
-
-    def __enter__(self) -> "Live":
-        self._live.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.busy("")
-        self._live.stop()
-
-    def say(self, text: str) -> None:
-        self._console.print(text)
-
-    def warn(self, text: str) -> None:
-        self._console.print(f"Warning: {text}", style="yellow")
-
-    def resumed(self, step: int, logged: Sequence[Mapping[str, Any]] = ()) -> None:
-        self._losses = [(line["step"], line["nll"]) for line in logged if "nll" in line]
-        self._looks = [(line["step"], line["valid"]) for line in logged if "valid" in line]
-        self.say(f"going on after step {step}")
-
-    def step(self, step: StepReport) -> None:
-        self._seen.add(step)
-        self._unit = step.unit
-        self._losses.append((step.number, step.nll))
-        if len(self._losses) > 4000:
-            del self._losses[::2]
-        self._line = self._seen.line(step)
-        self._show(self._line)
-
-    def busy(self, text: str, pace: Pace | None = None) -> None:
-        if pace is not None and time.monotonic() - self._shown < BETWEEN_UPDATES:
-            return
-        far = " …" if pace is None else f": {pace}"
-        self._show(f"{self._line}; {text}{far}".removeprefix("; ") if text else self._line)
-
-    def _show(self, line: str) -> None:
-        from rich.text import Text
-
-        self._shown = time.monotonic()
-        self._live.update(Text("\n".join([*self._curves(), line])))
-
-    def look(self, step: int, scores: Scores, is_best: bool, seconds: float) -> None:
-        self._looks.append((step, scores))
-        self.say(f"step {step}: {_scores(scores)}{' (best)' if is_best else ''}")
-
-    def _curves(self) -> list[str]:
-        if not self._draw or len(self._losses) < 2:
-            return []
-        width = max(20, min(100, self._console.width - 12))
-        drawn = [f"loss of a {self._unit}: training, and at each look validation"]
-        drawn += plot([self._losses, [(step, scores["loss"]) for step, scores in self._looks]], width, 8)
-        names = [name for name in (self._looks[-1][1] if self._looks else {}) if name != "loss"]
-        if len(self._looks) > 1 and names:
-            drawn += [f"{names[0]} on the validation examples"]
-            drawn += plot([[(step, scores[names[0]]) for step, scores in self._looks]], width, 8)
-        return drawn
-
-
-class Rate:
-    """How fast steps are made, over the last of them."""
-
-    def __init__(self) -> None:
-        self._steps: list[tuple[float, int]] = []
-
-    def add(self, step: StepReport) -> None:
-        self._steps = [*self._steps[-49:], (time.monotonic(), step.tokens)]
-
-    def line(self, step: StepReport) -> str:
-        tokens = sum(tokens for _, tokens in self._steps[1:])
-        seconds = self._steps[-1][0] - self._steps[0][0]
-        text = f"step {step.number:,} of {step.of:,}, epoch {step.epochs:.1f}, loss {step.recent:.3f}"
-        if seconds > 0:
-            left = (step.of - step.number) * seconds / (len(self._steps) - 1)
-            text += f", {tokens / seconds:,.0f} {step.unit}s/s, {duration(left)} left"
-        return f"{text}, {memory() / 2**20:,.0f} MB"
-
-
-def memory() -> int:
-    """Bytes of memory that this process has now, or had at most where that is not known."""
-    try:
-        import resource
-
-        with open("/proc/self/statm", encoding="ascii") as file:
-            return int(file.read().split()[1]) * resource.getpagesize()
-    except OSError:
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-
-
-def _scores(scores: Scores) -> str:
-    return ", ".join(
-        f"{name} {value:.3f}" if name == "loss" else f"{name} {value:.2f}" for name, value in scores.items()
-    )

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Unpack
 from cutaway.decoding.plan import DEFAULT_TOKENS
 from cutaway.errors import InputError
 from cutaway.generation import Prompt
+from cutaway.tasks.needs import NEEDS
 from cutaway.tasks.options import Options
-from cutaway.tasks.requirements import NEEDS
 from cutaway.tasks.writer import Writer
 from cutaway.text.tokenizer import Tokenizer, check_text
 

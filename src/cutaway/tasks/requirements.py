@@ -4,24 +4,11 @@ from typing import TYPE_CHECKING
 
 from cutaway.errors import InputError
 from cutaway.models.config import Classifier, StackConfig
+from cutaway.tasks.needs import NEEDS
 
 if TYPE_CHECKING:
     from cutaway.model import Model
     from cutaway.text.tokenizer import Tokenizer
-
-NEEDS = {
-    "fill": "an encoder with a masked-language-model head, like google-bert/bert-base-uncased",
-    "classify": "a model with a classifier's head, like distilbert/distilbert-base-uncased-finetuned-sst-2-english",
-    "embed": "an encoder that makes sentence vectors, like sentence-transformers/all-MiniLM-L6-v2",
-    "search": "an encoder that makes sentence vectors, like sentence-transformers/all-MiniLM-L6-v2",
-    "answer": "an encoder with an answer-span head, like distilbert/distilbert-base-cased-distilled-squad, or a T5",
-    "recognize": "a classifier of images, like google/vit-base-patch16-224",
-    "translate": "an encoder-decoder that was taught to, like Helsinki-NLP/opus-mt-en-fr or google-t5/t5-small",
-    "summarize": "an encoder-decoder that was taught to, like google-t5/t5-small",
-    "complete": "a decoder-only language model, like openai-community/gpt2",
-    "chat": "a decoder-only language model with a chat template, like Qwen/Qwen2-0.5B-Instruct",
-}
-"""Task -> which models can do it."""
 
 
 def unsupported(model: "Model", task: str) -> InputError:

@@ -28,7 +28,16 @@ def translate(
     """A text, a list or an iterator of them -> their translations, likewise.
 
     `source` and `target` choose among the languages of a model that has several. `n_best` above 1 gives lists;
-    `details` gives records with scores and tokens (see Text).
+    `details` gives records with scores and tokens (see Text). The other options, which every task that writes has
+    (see Generation for their meaning and Usage for their defaults):
+
+    - search: beams, n_best, length_penalty, early_stopping, beam_groups, diversity
+    - sampling: sample, temperature, top_k, top_p, min_p, typical_p, top_h, epsilon_cutoff, eta_cutoff, seed
+    - length: max_new_tokens, min_new_tokens, exponential_decay
+    - words: stop, stop_ids, prefix, force, ban, bias, suppress, begin_suppress
+    - repetition: repetition_penalty, no_repeat_ngram, encoder_repetition_penalty, encoder_no_repeat_ngram
+    - scores: scores, alternatives, remove_invalid, renormalize
+    - computation: engine, precision, cached, batch_tokens
     """
     direction = _direction(model, source, target)
     default = model.usage.generation if direction is None else direction.taught.generation
