@@ -156,7 +156,7 @@ def test_a_fault_is_a_sentence_too(models: dict[str, Model], monkeypatch: pytest
     with serving([models["gpt2"]]) as studio:
         info = studio.run("gpt2", text="the cat")
         answer = studio.client.get(f"/api/traces/{info['id']}/lens")
-    assert sentence(answer, 500).startswith("a fault of the studio's, at /api/traces/")
+    assert sentence(answer, 500).startswith("internal error at /api/traces/")
 
 
 def test_values_are_sent_in_parts(bounded: Served) -> None:

@@ -1,4 +1,4 @@
-"""Who may ask, and how much: checked before anything else looks at a request."""
+"""Access control: host, origin, token and body are checked before the application sees a request."""
 
 import secrets
 from urllib.parse import urlsplit
@@ -19,8 +19,9 @@ NO_TOKEN = (
 
 
 class Guard:
-    """Only this machine may ask, by a name of this machine (or a page elsewhere could, through a name of its own that
-    leads here), only the studio's own page, and only who has the token; a body is JSON and not too long."""
+    """Lets a request through if its Host is this machine (else a foreign page could ask, by a name of its own that
+    resolves here: DNS rebinding), its Origin the studio's own page, its token right, and its body JSON of bounded size.
+    """
 
     def __init__(self, app: App, token: str, limits: Limits) -> None:
         self.app, self.limits = app, limits
@@ -62,7 +63,7 @@ class Guard:
             raise HTTPRefusal(403, f"pages of {origin[:100]!r} may not ask this studio")
 
     def _check_token(self, scope: Message, headers: dict[str, str]) -> None:
-        """The page itself and its scripts are the same for everybody, and ask for the token in their turn."""
+        """The page and its scripts need none: they hold nothing secret, and their own requests send it."""
         scheme, _, token = headers.get("authorization", "").partition(" ")
         if secrets.compare_digest(f"{scheme.lower()} {token.strip()}".encode(), self.authorization):
             scope.setdefault("state", {})[TRUSTED] = True
@@ -82,7 +83,7 @@ class Guard:
 
 
 def _plainly_json(scope: Message) -> Message:
-    """The request with the content type that was found, however it was spelled."""
+    """The request with its content type in plain spelling, which is all that FastAPI takes."""
     headers = [header for header in scope["headers"] if header[0].lower() != b"content-type"]
     return {**scope, "headers": [*headers, (b"content-type", b"application/json")]}
 

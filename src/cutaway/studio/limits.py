@@ -1,4 +1,4 @@
-"""What the studio bounds, so that no request, however large or long, takes the machine."""
+"""The bounds on requests: none, however large or long, may take the machine."""
 
 from dataclasses import dataclass
 

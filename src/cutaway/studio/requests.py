@@ -1,4 +1,4 @@
-"""What the studio may be asked: the bodies of its requests, with their bounds."""
+"""The bodies of requests, with the bounds of each field."""
 
 from typing import Annotated, Any
 
@@ -8,11 +8,11 @@ from cutaway.studio.limits import Limits
 
 LIMITS = Limits()
 
-Text = Annotated[str, Field(max_length=LIMITS.text, description="what the model reads")]
+Text = Annotated[str, Field(max_length=LIMITS.text, description="the model's input")]
 TokenId = Annotated[int, Field(ge=0, lt=2**31)]
 NewTokens = Annotated[int, Field(ge=1, le=LIMITS.tokens)]
 Beams = Annotated[int, Field(ge=1, le=LIMITS.beams)]
-Temperature = Annotated[float, Field(gt=0, le=100, description="below 1 the likely become likelier")]
+Temperature = Annotated[float, Field(gt=0, le=100, description="below 1 sharpens the distribution")]
 TopK = Annotated[int, Field(ge=1, le=1_000_000)]
 Share = Annotated[float, Field(gt=0, le=1)]
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
@@ -26,7 +26,7 @@ class Body(BaseModel):
 
 
 class Writing(Body):
-    """How a model writes what it was not given."""
+    """How a model continues or translates, where no target is given."""
 
     max_new_tokens: NewTokens | None = None
     beams: Beams | None = None
@@ -34,12 +34,12 @@ class Writing(Body):
 
 
 class RunRequest(Body):
-    """One text or image to run and keep every value of."""
+    """One text or image to run, with every value kept."""
 
     model: ModelName
     text: Text | None = None
     image: Annotated[str, Field(max_length=LIMITS.body, description="an image file in base64")] | None = None
-    target: Annotated[Text | None, Field(description="what an encoder-decoder shall have said; else it writes")] = None
+    target: Annotated[Text | None, Field(description="the decoder's text; without it the model writes one")] = None
     pair: Annotated[Text | None, Field(description="a second text, for encoders that read two")] = None
     prefix: Annotated[
         list[TokenId] | None, Field(max_length=LIMITS.tokens, description="tokens written so far, in place of target")
@@ -49,7 +49,7 @@ class RunRequest(Body):
 
 
 class NextRequest(Body):
-    """What may come after a text and the tokens written so far."""
+    """The distribution of the next token after a text and a prefix."""
 
     model: ModelName
     text: Text
@@ -58,11 +58,11 @@ class NextRequest(Body):
     top_k: TopK | None = None
     top_p: Share | None = None
     min_p: Share | None = None
-    n: Annotated[int, Field(ge=1, le=100, description="how many words to tell")] = 12
+    n: Annotated[int, Field(ge=1, le=100, description="how many of the likeliest tokens")] = 12
 
 
 class BeamsRequest(Body):
-    """Beam search, with all that it looked at."""
+    """Beam search, with every candidate it scored."""
 
     model: ModelName
     text: Text

@@ -1,4 +1,4 @@
-"""Parts of values, by the slices and places that a request names."""
+"""Slices and indices of values, as a request writes them."""
 
 from torch import Tensor
 

@@ -1,4 +1,4 @@
-"""What the studio can do, in plain calls: traces, next words, the notes. `server.py` puts them on the network."""
+"""The studio as plain calls: traces, next tokens, beam search, the notes. `routes.py` puts them on the network."""
 
 import base64
 import time
@@ -37,11 +37,11 @@ if TYPE_CHECKING:
     from cutaway.model import Model
 
 Check = Callable[[], None]
-"""Called from time to time; raises when nobody waits for the result any more."""
+"""Called now and then; raises when the result is no longer wanted."""
 
 
 class Studio:
-    """A few models and the traces made of them. Calls may come from several threads at once."""
+    """A few models and their traces. Calls may come from several threads at once."""
 
     def __init__(self, models: Sequence["Model"], limits: Limits | None = None) -> None:
         self.limits = limits or Limits()
@@ -54,74 +54,73 @@ class Studio:
             raise HTTPRefusal(404, f"no model {name[:100]!r} here; this studio has {', '.join(self.models)}")
         return self.models[name]
 
-    def run(self, asked: RunRequest, check: Check) -> dict[str, Any]:
-        """TraceInfo."""
+    def run(self, request: RunRequest, check: Check) -> dict[str, Any]:
+        """Runs the model, keeps the trace, and describes it (TraceInfo in types.ts)."""
         begin = time.perf_counter()
-        model = self.model(asked.model)
-        self._check_length(model, asked.text, asked.pair)
-        self._check_length(model, asked.target)
-        trace = self._traced(model, asked, check)
-        info = trace_to_json(model, trace, text=asked.text) | {
-            "edits": asked.edits,
+        model = self.model(request.model)
+        self._check_length(model, request.text, request.pair)
+        self._check_length(model, request.target)
+        trace = self._traced(model, request, check)
+        info = trace_to_json(model, trace, text=request.text) | {
+            "edits": request.edits,
             "seconds": time.perf_counter() - begin,
         }
         return self.traces.add(StoredTrace(trace, model.name, info)).info
 
-    def _traced(self, model: "Model", asked: RunRequest, check: Check) -> Trace:
-        """With edits a text is written under them, each word from the start: what its trace shows is what it did."""
-        edits = read_edits(asked.edits, self._patches(asked.edits))
+    def _traced(self, model: "Model", request: RunRequest, check: Check) -> Trace:
+        """With edits, the model also writes under them, without a cache, so that the trace shows what it computed."""
+        edits = read_edits(request.edits, self._patches(request.edits))
         if not edits:
-            given = self._given(model, asked, check)
+            given = self._given(model, request, check)
             return run_traced(model, given, replace={"*": lambda *_: check()})
         with listening(model.network, listeners(model.network, edits, writes=True)):
-            given = self._given(model, asked, check, cached=False)
+            given = self._given(model, request, check, cached=False)
         changes = listeners(model.network, edits, writes=given.search is not None)
         return run_traced(model, given, replace={"*": lambda *_: check(), **changes})
 
-    def _given(self, model: "Model", asked: RunRequest, check: Check, *, cached: bool = True) -> ModelInputs:
+    def _given(self, model: "Model", request: RunRequest, check: Check, *, cached: bool = True) -> ModelInputs:
         if reads_images(model):  # and a text must not be taken for the path of one
-            if asked.image is None or asked.model_fields_set - {"model", "image", "edits"}:
+            if request.image is None or request.model_fields_set - {"model", "image", "edits"}:
                 raise InputError(f"{model.name} reads an image and nothing else: give image, a file in base64")
             try:
-                return prepare(model, base64.b64decode(asked.image, validate=True))
+                return prepare(model, base64.b64decode(request.image, validate=True))
             except ValueError:  # of its length or letters
                 raise InputError("the image is not base64; encode the bytes of the file") from None
-        if asked.image is not None:
-            raise InputError(f"{model.name} reads text; an image is for models that see")
-        if asked.text is None:
+        if request.image is not None:
+            raise InputError(f"{model.name} reads text; an image is for vision models")
+        if request.text is None:
             raise InputError(f"{model.name} reads text; give text")
-        if asked.pair is not None and not asked.pair.strip():
+        if request.pair is not None and not request.pair.strip():
             raise InputError("the second text (pair) is blank; write something or leave it out")
-        if asked.target is not None and asked.prefix is not None:
-            raise InputError("target and prefix both say what was written; give one of them")
+        if request.target is not None and request.prefix is not None:
+            raise InputError("target and prefix are both the decoder's text; give one of them")
         return prepare(
-            model, asked.text, asked.target, pair=asked.pair, so_far=asked.prefix,
-            generation=self._generation(model, asked, cached=cached), check=check,
+            model, request.text, request.target, pair=request.pair, so_far=request.prefix,
+            generation=self._generation(model, request, cached=cached), check=check,
         )  # fmt: skip
 
-    def _generation(self, model: "Model", asked: RunRequest, *, cached: bool) -> Generation | None:
-        """How the model writes what it is not given; None if it shall not.
+    def _generation(self, model: "Model", request: RunRequest, *, cached: bool) -> Generation | None:
+        """How the model writes its text; None if it does not.
 
-        Changed, it may never come to an end, and without a cache each word takes longer than the last: it gets less
-        room.
+        Under edits it may never end, and without a cache each token takes longer than the last: its room is smaller.
         """
-        if asked.generate is None and not (model.network.has_encoder and model.network.has_decoder):
+        if request.generate is None and not (model.network.has_encoder and model.network.has_decoder):
             return None
-        wish, plain = asked.generate or Writing(), default_generation(model)
+        wish, plain = request.generate or Writing(), default_generation(model)
         room = wish.max_new_tokens or longest(model, self.limits.tokens)
         if not cached and wish.max_new_tokens is None and model.tokenizer is not None:
-            room = min(room, 2 * len(model.tokenizer.encode(asked.text or "").ids) + 16)
+            room = min(room, 2 * len(model.tokenizer.encode(request.text or "").ids) + 16)
         if wish.beams is not None:
             plain = replace(plain, beams=wish.beams, length_penalty=wish.length_penalty, beam_groups=1, diversity=0.0)
         return replace(limited(plain, room), cached=cached)
 
     def _patches(self, edits: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """The traces that edits take values from."""
+        """The traces that patches take values from."""
         named = (edit.get("trace") for edit in edits)
         return {name: self.traces.get(name).trace for name in named if isinstance(name, str)}
 
     def _check_length(self, model: "Model", text: str | None, pair: str | None = None) -> None:
-        """Before a model writes from it."""
+        """Refuses texts of too many tokens."""
         if model.tokenizer is None or text is None:
             return
         most = longest(model, self.limits.tokens)
@@ -145,35 +144,37 @@ class Studio:
         kept = self.traces.get(number)
         return html.page(kept.trace, view=view, info=kept.info)
 
-    def next(self, asked: NextRequest) -> dict[str, Any]:
+    def next(self, request: NextRequest) -> dict[str, Any]:
         """The distribution of the next token, before and after what sampling does to it."""
-        model = self._writer(asked.model)
-        self._check_ids(model, asked.prefix)
-        prompt = self._prompt(model, asked.text)
-        logits_V, possible_V = next_logits(model.network, prompt, asked.prefix, model.usage, default_generation(model))
+        model = self._writer(request.model)
+        self._check_ids(model, request.prefix)
+        prompt = self._prompt(model, request.text)
+        logits_V, possible_V = next_logits(
+            model.network, prompt, request.prefix, model.usage, default_generation(model)
+        )
         options = Generation(
-            sample=True, temperature=asked.temperature, top_k=asked.top_k, top_p=asked.top_p, min_p=asked.min_p
+            sample=True, temperature=request.temperature, top_k=request.top_k, top_p=request.top_p, min_p=request.min_p
         )  # fmt: skip
         warped_V = warp_logits(possible_V[None], options)[0]
         vocabulary = self._spelling(model)
-        [plain], [left] = (top_of(each[None].softmax(-1), vocabulary, asked.n) for each in (logits_V, warped_V))
+        [plain], [left] = (top_of(each[None].softmax(-1), vocabulary, request.n) for each in (logits_V, warped_V))
         return {
-            "written": model.tokenizer.decode(asked.prefix) if model.tokenizer else "",
-            "tokens": [{"id": number, "text": vocabulary[number]} for number in asked.prefix],
+            "written": model.tokenizer.decode(request.prefix) if model.tokenizer else "",
+            "tokens": [{"id": number, "text": vocabulary[number]} for number in request.prefix],
             "plain": plain,
             "warped": [each for each in left if each["p"] > 0],
             "left": int((warped_V > -torch.inf).sum()),
             "end": list(model.usage.end),
         }
 
-    def beams(self, asked: BeamsRequest, check: Check) -> dict[str, Any]:
-        model = self._writer(asked.model)
-        self._check_ids(model, asked.prefix)
+    def beams(self, request: BeamsRequest, check: Check) -> dict[str, Any]:
+        model = self._writer(request.model)
+        self._check_ids(model, request.prefix)
         options = replace(
-            self._usual(model, asked.max_new_tokens, asked.prefix), beams=asked.beams, n_best=asked.beams,
-            length_penalty=asked.length_penalty,
+            self._usual(model, request.max_new_tokens, request.prefix), beams=request.beams, n_best=request.beams,
+            length_penalty=request.length_penalty,
         )  # fmt: skip
-        found = search(model, self._prompt(model, asked.text), options, check)
+        found = search(model, self._prompt(model, request.text), options, check)
         spelled, tokenizer = self._spelling(model), model.tokenizer
         assert tokenizer is not None
         return {
@@ -189,20 +190,20 @@ class Studio:
             ],
         }  # fmt: skip
 
-    def generate(self, asked: GenerateRequest, check: Check) -> Iterator[dict[str, Any]]:
-        model = self._writer(asked.model)
-        self._check_ids(model, asked.prefix)
+    def generate(self, request: GenerateRequest, check: Check) -> Iterator[dict[str, Any]]:
+        model = self._writer(request.model)
+        self._check_ids(model, request.prefix)
         options = replace(
-            self._usual(model, asked.max_new_tokens, asked.prefix), beams=1, alternatives=asked.alternatives
+            self._usual(model, request.max_new_tokens, request.prefix), beams=1, alternatives=request.alternatives
         )  # fmt: skip
-        if asked.sample:
+        if request.sample:
             options = replace(
-                options, sample=True, seed=asked.seed, temperature=asked.temperature, top_k=asked.top_k,
-                top_p=asked.top_p, min_p=asked.min_p,
+                options, sample=True, seed=request.seed, temperature=request.temperature, top_k=request.top_k,
+                top_p=request.top_p, min_p=request.min_p,
             )  # fmt: skip
         spelled, tokenizer = self._spelling(model), model.tokenizer
         assert tokenizer is not None
-        prompt, ids = self._prompt(model, asked.text), list(asked.prefix)
+        prompt, ids = self._prompt(model, request.text), list(request.prefix)
         written = stream(quickest(model), prompt, options, model.usage, tokenizer.decode)
         for token in islice(written, len(ids), None):  # it begins with the prefix, which the client knows
             check()
@@ -213,18 +214,18 @@ class Studio:
         yield {"event": "done", "text": tokenizer.decode(ids), "tokens": len(ids), "ended": ended}
 
     def _usual(self, model: "Model", new: int, prefix: Sequence[int]) -> Generation:
-        """The model's own way to write, from a prefix; its groups of beams would not fit any number of them."""
+        """The model's generation defaults, from a prefix; no beam groups, which need a multiple of beams."""
         plain = limited(default_generation(model), self._room(new, prefix))
         return replace(plain, prefix=tuple(prefix), beam_groups=1, diversity=0.0)
 
     def _room(self, new: int, prefix: Sequence[int]) -> int:
-        """A prefix counts as written; one token more there may always be."""
+        """How many tokens in all: the prefix counts, and there is always room for one more."""
         return max(min(new + len(prefix), self.limits.tokens), len(prefix) + 1)
 
     def _writer(self, name: str) -> "Model":
         model = self.model(name)
         if not model.network.has_decoder or model.tokenizer is None:
-            raise InputError(f"{name} does not write: it has no decoder")
+            raise InputError(f"{name} has no decoder, so it cannot generate text")
         return model
 
     def _prompt(self, model: "Model", text: str) -> Prompt:
@@ -251,13 +252,13 @@ class Studio:
         for record in notes.data()["examples"]:
             worked = notes.to_json(notes.example(record["number"]))
             examples.append(worked | {"inputs": record["inputs"], "compute": record["compute"]})
-        asked = [asdict(each) | {"demonstration": quiz.demonstrate(each.number)} for each in quiz.questions()]
-        return {"examples": examples, "quiz": asked}
+        questions = [asdict(each) | {"demonstration": quiz.demonstrate(each.number)} for each in quiz.questions()]
+        return {"examples": examples, "quiz": questions}
 
-    def notes_page(self, asked: NotesPageRequest) -> str:
-        other = None if asked.other is None else self.note(asked.other.number, asked.other.inputs)
+    def notes_page(self, request: NotesPageRequest) -> str:
+        other = None if request.other is None else self.note(request.other.number, request.other.inputs)
         return html.filled(
-            {"models": [], "traces": [], "notes": self.notes() | {"other": other}, "address": asked.view}
+            {"models": [], "traces": [], "notes": self.notes() | {"other": other}, "address": request.view}
         )
 
     def note(self, number: int, inputs: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Traces that were made, by number; the oldest are forgotten when there are too many, or too large ones."""
+"""The traces of a studio, by id; the least recently used are dropped when they are too many or too large."""
 
 import secrets
 from collections import OrderedDict
@@ -13,7 +13,7 @@ from cutaway.studio.work_queue import HTTPRefusal
 
 @dataclass
 class StoredTrace:
-    """A trace, the model it is of, and what the page is told of it."""
+    """A trace, its model's name, and its description for the page."""
 
     trace: Trace
     model: str
@@ -25,7 +25,7 @@ class StoredTrace:
 
 
 class TraceStore:
-    """At most so many, and so many bytes, as the limits say."""
+    """Bounded in number and bytes."""
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
@@ -36,20 +36,20 @@ class TraceStore:
     def size(self) -> int:
         return sum(size for _, size in self._kept.values())
 
-    def add(self, kept: StoredTrace) -> StoredTrace:
-        """The same, with the number that it is kept under."""
-        size = kept.size
+    def add(self, stored: StoredTrace) -> StoredTrace:
+        """Stores a trace under a new id, which its `info` then has."""
+        size = stored.size
         if size > self.limits.trace_bytes:
             most = self.limits.trace_bytes / 1e6
             raise HTTPRefusal(
                 413, f"the values take {size / 1e6:.0f} MB, at most {most:.0f} are kept; give a shorter one"
             )
-        number = kept.info["id"] = secrets.token_urlsafe(9)
+        number = stored.info["id"] = secrets.token_urlsafe(9)
         with self._lock:
-            self._kept[number] = kept, size
+            self._kept[number] = stored, size
             while len(self._kept) > self.limits.traces or self.size > self.limits.all_trace_bytes:
                 self._kept.popitem(last=False)
-        return kept
+        return stored
 
     def get(self, number: str) -> StoredTrace:
         with self._lock:

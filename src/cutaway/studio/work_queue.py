@@ -1,4 +1,4 @@
-"""Who is served when: a few requests at a time, a bounded number waiting, each with a deadline."""
+"""The queue of requests: a few are computed at a time, a bounded number waits, and each has a deadline."""
 
 import asyncio
 import time
@@ -10,12 +10,12 @@ from typing import Any, TypeVar
 from cutaway.studio.limits import Limits
 
 T = TypeVar("T")
-_LOOK = 0.05  # seconds between two looks at whether somebody still waits
+_POLL = 0.05  # seconds between two checks of whether the client is still there
 _END = object()
 
 
-class HTTPRefusal(Exception):  # noqa: N818  # it is no error of ours
-    """A sentence for the client, and the status that goes with it."""
+class HTTPRefusal(Exception):  # noqa: N818  # a refusal is not a bug
+    """An HTTP error: a status, and a sentence for the client."""
 
     def __init__(self, status: int, sentence: str, *, retry_after: int | None = None) -> None:
         super().__init__(sentence)
@@ -29,11 +29,11 @@ class HTTPRefusal(Exception):  # noqa: N818  # it is no error of ours
 
 
 class Stopped(Exception):  # noqa: N818
-    """Raised inside work that nobody waits for any more."""
+    """Raised inside work that is late, or whose client has left."""
 
 
 class Deadline:
-    """What work asks from time to time: `check` raises when it should stop."""
+    """The end of a request's time: work calls `check` now and then, which raises `Stopped` when it should end."""
 
     def __init__(self, seconds: float) -> None:
         self.end = time.monotonic() + seconds
@@ -53,7 +53,7 @@ Left = Callable[[], Awaitable[bool]]
 
 
 class WorkQueue:
-    """Work is done in threads; what is asked for here waits for a free one."""
+    """Runs work in a few threads; what comes while they are busy waits."""
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
@@ -78,41 +78,41 @@ class WorkQueue:
         return HTTPRefusal(503, f"this took longer than {self.limits.seconds:g} s; ask for less", retry_after=1)
 
     async def do(self, work: Callable[[Deadline], T], left: Left) -> T:
-        """What `work` gives. It is stopped when it is late, or when the client leaves."""
-        ticket = self._enter()
+        """The result of `work`, which is stopped when it is late or the client leaves."""
+        deadline = self._enter()
 
         def begin() -> T:
-            ticket.check()
-            return work(ticket)
+            deadline.check()
+            return work(deadline)
 
         done = asyncio.get_running_loop().run_in_executor(self.threads, begin)
         done.add_done_callback(self._leave)  # a place is free when the thread is, not when the client has gone
         try:
             while not done.done():
-                await asyncio.wait({done}, timeout=_LOOK)
-                if not done.done() and (ticket.is_late or await left()):
+                await asyncio.wait({done}, timeout=_POLL)
+                if not done.done() and (deadline.is_late or await left()):
                     raise self._late()
             return done.result()
         except Stopped:
             raise self._late() from None
         finally:
-            ticket.stopped = True
+            deadline.stopped = True
             done.add_done_callback(_forget)
 
     async def stream(self, work: Callable[[Deadline], Iterator[T]]) -> AsyncIterator[T]:
-        """What `work` yields, as it comes. Who stops listening stops the work."""
-        ticket = self._enter()
+        """The results of `work`, as it yields them; closing the iterator stops the work."""
+        deadline = self._enter()
         loop = asyncio.get_running_loop()
         found: asyncio.Queue[T | BaseException | object] = asyncio.Queue()
 
         def run() -> None:
             try:
-                ticket.check()
-                for each in work(ticket):
-                    ticket.check()
+                deadline.check()
+                for each in work(deadline):
+                    deadline.check()
                     loop.call_soon_threadsafe(found.put_nowait, each)
             except BaseException as error:
-                with suppress(RuntimeError):  # the loop is closed: nobody listens
+                with suppress(RuntimeError):  # the loop is closed: there is no client
                     loop.call_soon_threadsafe(found.put_nowait, error)
             with suppress(RuntimeError):
                 loop.call_soon_threadsafe(found.put_nowait, _END)
@@ -127,10 +127,10 @@ class WorkQueue:
                     raise each
                 yield each  # type: ignore[misc]  # _END and errors are gone
         finally:
-            ticket.stopped = True
+            deadline.stopped = True
 
 
 def _forget(done: "asyncio.Future[Any]") -> None:
-    """Takes note of an error that nobody waits for."""
+    """Retrieves an error whose client has left, so that asyncio does not report it."""
     if not done.cancelled():
         done.exception()
