@@ -13,6 +13,7 @@ import pytest
 from playwright.sync_api import Browser, Locator, Page, Route, expect, sync_playwright
 
 from cutaway.model import Model
+from cutaway.seeing.explain import explain_at
 from cutaway.studio.trace_store import StoredTrace
 from tests import commands
 from tests.studio import chromium
@@ -192,6 +193,8 @@ def test_run_shows_the_networks_numbers(name: str, visit: Visit, picture: bytes)
     shown = float(sum_.locator(".value").get_attribute("data-value"))
     assert shown == pytest.approx(float(visit.value(f"{block}.self_attention.weights", *at)), abs=1e-7)
     expect(sum_).to_contain_text("Recomputed here")
+    explained = explain_at(visit.newest.trace, f"{block}.self_attention.weights", at)
+    assert float(sum_.locator("[data-agrees]").get_attribute("data-tolerance")) == explained.tolerance
 
 
 def test_run_shows_a_recurrent_model(visit: Visit, picture: bytes) -> None:
@@ -252,7 +255,7 @@ def test_an_emptied_text_is_no_text(visit: Visit) -> None:
     page.locator("main[data-trace]").wait_for()
     page.locator("textarea").fill("")
     page.locator("textarea").press("Enter")
-    expect(page.locator("main")).to_contain_text("Type a text for en-fr to read.")
+    expect(page.locator("main")).to_contain_text("Enter a text for en-fr.")
     expect(page.locator("[data-part]")).to_have_count(0)
     expect(page.locator("textarea")).to_have_value("")
 
@@ -284,7 +287,7 @@ def test_what_can_not_be_run_is_a_sentence(visit: Visit) -> None:
 def test_a_model_that_is_not_here_is_a_sentence(visit: Visit) -> None:
     page = visit.go("run", model="nope")
     first = next(iter(visit.served.studio.models))
-    expect(page.get_by_role("alert")).to_have_text(f"There is no model “nope” here; this is {first}.")
+    expect(page.get_by_role("alert")).to_have_text(f"No model “nope” in this studio; showing {first}.")
     page.get_by_label("Model").select_option("gpt2")
     expect(page.get_by_role("alert")).to_have_count(0)
     visit.go("run", model="vit", image="nope")
@@ -444,10 +447,10 @@ def test_a_text_that_breaks_off_says_so(visit: Visit) -> None:
     body = f'event: token\ndata: {json.dumps(first)}\n\nevent: token\ndata: {{"logprob": NaN}}\n\n'
     page = visit.go("words", model="en-fr", text=SHORT)
     page.route("**/api/generate", lambda route: route.fulfill(content_type="text/event-stream", body=body))
-    page.get_by_role("button", name="Write on").click()
+    page.get_by_role("button", name="Continue").click()
     expect(page.locator("[aria-labelledby=so-far] [data-id='5']")).to_have_text("mot")
     page.wait_for_load_state("networkidle")
-    expect(page.get_by_role("alert")).to_contain_text("cannot read")
+    expect(page.get_by_role("alert")).to_contain_text("not valid JSON")
 
 
 def test_beam_search_is_drawn_as_a_tree(visit: Visit) -> None:
@@ -474,12 +477,12 @@ def test_models_that_do_not_write_say_what_their_head_says(name: str, visit: Vis
 def test_change_puts_two_runs_side_by_side(visit: Visit) -> None:
     page = visit.go("change", model="en-fr", text=SHORT)
     expect(page.locator("[data-said=original]")).to_contain_text("assis")
-    page.get_by_role("switch", name="Positions, everywhere").click()
+    page.get_by_role("switch", name="Positions: on").click()
     expect(page.locator("li[data-edit]")).to_have_count(1)
-    expect(page.locator(".results[aria-busy=false] [data-said=changed]")).to_contain_text("Le chat s'assit.")
+    expect(page.locator(".results[aria-busy=false] [data-said=edited]")).to_contain_text("Le chat s'assit.")
     assert [{"kind": "off", "what": "positions"}] in visit.edits
     page.reload()
-    expect(page.locator("[data-said=changed]")).to_contain_text("Le chat s'assit.")
+    expect(page.locator("[data-said=edited]")).to_contain_text("Le chat s'assit.")
     page.get_by_role("button", name="Undo all").click()
     expect(page.locator("li[data-edit]")).to_have_count(0)
 
@@ -502,7 +505,7 @@ def test_change_zeroes_a_head_and_sets_a_weight(visit: Visit, browser: Browser, 
     place = "cell=decoder.blocks.1.cross_attention.weights@0,0,1,2"
     page.goto(f"{(tmp_path / 'changed.html').as_uri()}#/run?open=decoder.blocks.1&{place}")
     expect(page.locator("main")).to_contain_text("Head 4 is zero: decoder block 2, cross-attention.")
-    expect(page.locator(".sum .check")).to_have_text(re.compile("An edit put 0.9000000 in the place of this sum"))
+    expect(page.locator(".sum .check")).to_have_text(re.compile("An edit replaced this sum by 0.9000000"))
     page.context.close()
 
 
@@ -607,7 +610,11 @@ def test_a_file_from_disk_needs_no_network(browser: Browser, models: dict[str, M
     matrix.focus()
     page.keyboard.press("ArrowRight")
     page.keyboard.press("Enter")
-    expect(page.locator(f'.sum[data-name="{name}"] [data-agrees]')).to_have_attribute("data-agrees", "true")
+    sum_ = page.locator(f'.sum[data-name="{name}"]')
+    check = sum_.locator("[data-agrees]")
+    expect(check).to_have_attribute("data-agrees", "true")
+    explained = explain_at(trace, name, tuple(map(int, sum_.get_attribute("data-at").split(","))))
+    assert float(check.get_attribute("data-tolerance")) == pytest.approx(explained.tolerance, rel=1e-9)
     page.get_by_role("link", name="Heads").click()
     page.locator("[data-name]").first.wait_for()
     assert problems == []

@@ -1,4 +1,4 @@
-/** Addresses: `#/run?model=en-fr&text=The+cat`. Reading and writing only; `here.svelte.ts` is where the page is. */
+/** Addresses: `#/run?model=en-fr&text=The+cat`. Reading and writing only; `router.svelte.ts` is where the page is. */
 
 export interface Address {
   view: string

@@ -1,18 +1,18 @@
 /** The server's calls. `source` is what views use. */
 
 import { embedded, Offline } from './offline'
-import { kept } from './kept'
+import { lru } from './lru'
 import { number } from './expression'
-import { parsed, sentence, Told, type Source } from './source'
+import { parsed, sentence, UserError, type Source } from './source'
 import { token } from './token'
 import type * as T from './types'
 
-export { Told, sentence, type Source } from './source'
+export { UserError, sentence, type Source } from './source'
 
 export class Server implements Source {
   readonly live = true
-  #values = kept<T.Slice>(64e6, (slice) => slice.values.byteLength)
-  #explanations = kept<T.Explanation>(600, () => 1)
+  #values = lru<T.Slice>(64e6, (slice) => slice.values.byteLength)
+  #explanations = lru<T.Explanation>(600, () => 1)
 
   constructor(
     private readonly token: string,
@@ -43,8 +43,8 @@ export class Server implements Source {
   explain(id: string, name: string, at: number[], signal?: AbortSignal): Promise<T.Explanation> {
     const where = `/traces/${id}/explain/${name}?at=${at.join(',')}`
     return this.#explanations(where, async () => {
-      const told = await this.#get<Omit<T.Explanation, 'value'> & { value: T.Num }>(where, signal)
-      return { ...told, value: number(told.value) }
+      const { value, tolerance, ...rest } = await this.#get<T.Explanation & Record<'value' | 'tolerance', T.Num>>(where, signal)
+      return { ...rest, value: number(value), tolerance: number(tolerance) }
     })
   }
 
@@ -73,9 +73,9 @@ export class Server implements Source {
     for await (const { event, data } of events(response)) {
       if (event === 'token') each(data as T.Written)
       if (event === 'done') return data as { text: string; tokens: number; ended: boolean }
-      if (event === 'error') throw new Told(capital((data as { error: string }).error))
+      if (event === 'error') throw new UserError(capital((data as { error: string }).error))
     }
-    throw new Told('The server stopped in the middle of the text; try again.')
+    throw new UserError('The connection ended before the text was complete; try again.')
   }
 
   notes(signal?: AbortSignal): Promise<T.Notes> {
@@ -108,9 +108,9 @@ export class Server implements Source {
       response = await fetch(this.base + path, { ...options, headers: { ...options.headers, Authorization: `Bearer ${this.token}` } })
     } catch (error) {
       if (options.signal?.aborted) throw error
-      throw new Told('The studio does not answer; is it still running?')
+      throw new UserError('The studio does not answer; is it still running in its terminal?')
     }
-    if (!response.ok) throw new Told(await reason(response), response.status)
+    if (!response.ok) throw new UserError(await reason(response), response.status)
     return response
   }
 }
@@ -129,7 +129,7 @@ async function reason(response: Response): Promise<string> {
   return `The studio answered with status ${response.status}.`
 }
 
-/** The server's sentences begin small, as a terminal shows them. */
+/** The server's sentences begin in lower case, as in a terminal. */
 function capital(sentence: string): string {
   const whole = sentence.charAt(0).toUpperCase() + sentence.slice(1)
   return /[.!?…]$/.test(whole) ? whole : `${whole}.`
@@ -157,7 +157,7 @@ async function* events(response: Response): AsyncGenerator<{ event: string; data
   }
 }
 
-/** Asks for something, and gives what an effect returns to no longer want it: then neither answer nor error is told. */
+/** Fetches for an effect, and returns its cleanup: a cancelled request calls back with neither result nor error. */
 export function load<R>(ask: (signal: AbortSignal) => Promise<R>, then: (got: R) => void, failed: (problem: string | null) => void): () => void {
   const stop = new AbortController()
   ask(stop.signal).then(

@@ -1,4 +1,4 @@
-/** Colours of numbers, for light and dark. Told apart by people with any of the usual colour blindnesses:
+/** Colours of numbers, for light and dark. UserError apart by people with any of the usual colour blindnesses:
  * lightness alone carries the size, and signs are orange and blue. */
 
 export type Theme = 'light' | 'dark'

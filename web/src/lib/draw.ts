@@ -2,7 +2,7 @@
 
 import { css, ink, PAGE, paint, type Scale, type Theme } from './colour'
 import type { Cell, Layout, Lit } from './grid'
-import { brief } from './write'
+import { brief } from './format'
 
 export interface View {
   /** What is scrolled away, and what is in view. */

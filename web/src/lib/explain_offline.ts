@@ -1,6 +1,7 @@
 /** The sums that need no weights, so that a page on disk can write them out too. */
 
-import { Told } from './source'
+import { tolerance } from './rounding'
+import { UserError } from './source'
 import type { At, Expression, Explanation, ModelInfo, StackInfo, TraceInfo, Vector } from './types'
 
 type Read = (name: string, at: At) => number[]
@@ -261,11 +262,11 @@ export function explainOffline(
   read: Read,
 ): Explanation {
   const value = info.values.find((value) => value.name === name)
-  if (!value) throw new Told(`There is no value called ${name} in this file.`)
+  if (!value) throw new UserError(`There is no value called ${name} in this file.`)
   const side = name.startsWith('encoder.') ? 'encoder' : 'decoder'
   const site = new Site(info, model?.[side] ?? null, name, read)
   const rule = RULES.find(([ends]) => ends.test(name))
   const expression = rule?.[1](site, at) ?? null
-  if (expression === null) throw new Told('The weights are not in this file; open it in the studio to see this sum.')
-  return { name, at, formula: value.formula, value: read(name, at)[0]!, expression }
+  if (expression === null) throw new UserError('This sum needs weights, which are not in this file; open the studio to see it.')
+  return { name, at, formula: value.formula, value: read(name, at)[0]!, tolerance: tolerance(expression, info.precision), expression }
 }

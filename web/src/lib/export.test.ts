@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest'
 import { csv, fileName, latex } from './export'
-import { column, flow, matrixPicture, svg } from './picture'
+import { column, flow, matrixPicture, svg } from './svg'
 
 const table = { title: '50% of "it"', columns: ['word', 'p'], rows: [['a,b', 0.5], ['l’été_1', -Infinity]] as (string | number)[][] }
 

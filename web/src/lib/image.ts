@@ -37,7 +37,7 @@ function stored(name: string): string | null {
 
 let drawn = ''
 
-/** A sun over a hill, for who has no image at hand. */
+/** The example: a sun over a hill. */
 function example(): string {
   if (drawn) return drawn
   const canvas = document.createElement('canvas')

@@ -1,7 +1,7 @@
-/** A page that carries its numbers: `cutaway see --html` and exports. It asks nobody for anything. */
+/** A page that carries its numbers: `cutaway see --html` and exports. It needs no server. */
 
 import { explainOffline } from './explain_offline'
-import { parsed, Told, type Source } from './source'
+import { parsed, UserError, type Source } from './source'
 import type * as T from './types'
 
 /** What Python writes into `<script id="cutaway-data">`. */
@@ -27,7 +27,7 @@ export function embedded(): Embedded | null {
   return said ? parsed(said) : null
 }
 
-const NOT_HERE = 'This file shows one run; open the studio (cutaway studio) to run something else.'
+const NOT_HERE = 'This file holds one saved run; start the studio (cutaway studio) for others.'
 
 export class Offline implements Source {
   readonly live = false
@@ -40,7 +40,7 @@ export class Offline implements Source {
   }
 
   async run(): Promise<T.TraceInfo> {
-    throw new Told(NOT_HERE)
+    throw new UserError(NOT_HERE)
   }
 
   async trace(id: string): Promise<T.TraceInfo> {
@@ -62,45 +62,45 @@ export class Offline implements Source {
 
   async lens(id: string): Promise<T.Lens> {
     const { lens } = this.#trace(id)
-    if (!lens) throw new Told('What each block would say is not in this file.')
+    if (!lens) throw new UserError('The logit lens is not in this file.')
     return lens
   }
 
   async rollout(id: string): Promise<T.Rollout> {
     const { rollout } = this.#trace(id)
-    if (!rollout) throw new Told('The attention rollout is not in this file.')
+    if (!rollout) throw new UserError('The attention rollout is not in this file.')
     return rollout
   }
 
   async next(): Promise<T.Next> {
-    throw new Told(NOT_HERE)
+    throw new UserError(NOT_HERE)
   }
 
   async beams(): Promise<T.Beams> {
-    throw new Told(NOT_HERE)
+    throw new UserError(NOT_HERE)
   }
 
   async generate(): Promise<{ text: string; tokens: number; ended: boolean }> {
-    throw new Told(NOT_HERE)
+    throw new UserError(NOT_HERE)
   }
 
   async notes(): Promise<T.Notes> {
-    if (!this.data.notes) throw new Told(NOT_HERE)
+    if (!this.data.notes) throw new UserError(NOT_HERE)
     return this.data.notes
   }
 
   async note(number: number, inputs: T.NoteInputs): Promise<T.Worked> {
     const other = this.data.notes?.other
     if (other?.number === number && JSON.stringify(other.inputs) === JSON.stringify(inputs)) return other
-    throw new Told('This file has the numbers it was saved with; the studio (cutaway studio) works out others.')
+    throw new UserError('This file holds the numbers it was saved with; start the studio (cutaway studio) to compute others.')
   }
 
   async page(): Promise<Blob> {
-    throw new Told(NOT_HERE)
+    throw new UserError(NOT_HERE)
   }
 
   async notesPage(): Promise<Blob> {
-    throw new Told(NOT_HERE)
+    throw new UserError(NOT_HERE)
   }
 
   whole(id: string, name: string): Float32Array {
@@ -108,7 +108,7 @@ export class Offline implements Source {
     let values = this.#decoded.get(key)
     if (!values) {
       const said = this.#trace(id).values[name]
-      if (said === undefined) throw new Told(`${name} is too large for this file; see it in the studio.`)
+      if (said === undefined) throw new UserError(`${name} is too large for this file; open the studio to see it.`)
       values = floats(said)
       this.#decoded.set(key, values)
     }
@@ -117,13 +117,13 @@ export class Offline implements Source {
 
   #trace(id: string): EmbeddedTrace {
     const found = this.data.traces.find(({ info }) => info.id === id) ?? this.data.traces[0]
-    if (!found) throw new Told('There is no run in this file.')
+    if (!found) throw new UserError('There is no run in this file.')
     return found
   }
 
   #shape(id: string, name: string): number[] {
     const value = this.#trace(id).info.values.find((value) => value.name === name)
-    if (!value) throw new Told(`There is no value called ${name} in this file.`)
+    if (!value) throw new UserError(`There is no value called ${name} in this file.`)
     return value.shape
   }
 }

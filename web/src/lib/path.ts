@@ -17,7 +17,7 @@ export interface Piece {
   sections: Section[]
   /** Which value feeds which. */
   edges: Edge[]
-  /** It reads what the encoder made. */
+  /** It attends to the encoder's output. */
   readsMemory: boolean
 }
 
@@ -87,15 +87,15 @@ function titled(id: string, kind: Piece['kind'], bothWays: boolean): string {
     case 'layer':
       return `${whose} layer ${number}${bothWays ? (part === 'backwards' ? ', backward' : ', forward') : ''}`
     case 'bridge':
-      return 'First state, from the encoder’s last'
+      return 'Initial state, from the encoder'
     case 'attention':
       return 'Attention over the source'
     case 'norm':
-      return 'Last norm'
+      return 'Final norm'
     case 'bias':
-      return 'Bias by distance'
+      return 'Relative position bias'
     case 'output':
-      return side === 'encoder' ? 'Encoder’s output' : 'Readout'
+      return side === 'encoder' ? 'Encoder output' : 'Output layer'
     case 'head':
       return 'Head'
   }
@@ -108,7 +108,7 @@ function streamOf(kind: Piece['kind'], names: string[]): string {
 
 const SUBLAYERS: Record<string, string> = {
   self_attention: 'Self-attention',
-  cross_attention: 'Attention over the encoder’s output',
+  cross_attention: 'Cross-attention',
   feedforward: 'Feed-forward',
 }
 

@@ -1,7 +1,7 @@
 /** The models there are, and the run that all views look at. */
 
-import { file, Latest, sentence, source, Told } from './api'
-import { here } from './here.svelte'
+import { file, Latest, sentence, source, UserError } from './api'
+import { router } from './router.svelte'
 import { recall, remembers } from './image'
 import type { ModelInfo, RunRequest, TraceInfo, ValueInfo } from './types'
 
@@ -14,24 +14,24 @@ class Session {
   locked = $state<string | null>(null)
 
   /** The chosen model. */
-  model = $derived(this.models.find(({ name }) => name === here.query['model']) ?? this.models[0] ?? null)
+  model = $derived(this.models.find(({ name }) => name === router.query['model']) ?? this.models[0] ?? null)
   /** The one that the address asks for, if it is not here. */
   missing = $derived(
-    this.model && here.query['model'] && here.query['model'] !== this.model.name ? here.query['model'] : null,
+    this.model && router.query['model'] && router.query['model'] !== this.model.name ? router.query['model'] : null,
   )
   task = $derived(this.#task())
   /** What is typed, without the task's prefix. */
   text = $derived(typed('text', this.model?.example))
   /** What an encoder reads after it: the text in which a question is answered. */
   pair = $derived(typed('pair', this.model?.example_pair))
-  target = $derived(here.query['target'] ?? '')
+  target = $derived(router.query['target'] ?? '')
   /** What the model is given. */
   given = $derived((this.model?.prefixes[this.task] ?? '') + this.text)
 
-  /** There is nothing to read: somebody emptied the field. */
+  /** There is nothing to run: the field was emptied. */
   empty = $derived(source.live && this.model?.reads === 'text' && this.given.trim() === '')
   /** The image that the address asks for is not known to this tab. */
-  lost = $derived(this.model?.reads === 'image' && !!here.query['image'] && !remembers(here.query['image']))
+  lost = $derived(this.model?.reads === 'image' && !!router.query['image'] && !remembers(router.query['image']))
 
   /** The run is of the model and the text that are chosen, not of those before. */
   fresh = $derived(
@@ -47,7 +47,7 @@ class Session {
 
   #task(): string {
     const tasks = this.model?.tasks ?? []
-    return tasks.find((task) => task === here.query['task']) ?? tasks[0] ?? ''
+    return tasks.find((task) => task === router.query['task']) ?? tasks[0] ?? ''
   }
 
   /** Axes, shape and formula of a value of this run. */
@@ -68,14 +68,14 @@ class Session {
   get request(): RunRequest | null {
     if (!this.model) return null
     const { name, reads, family } = this.model
-    if (reads === 'image') return { model: name, image: recall(here.query['image'] ?? '') }
+    if (reads === 'image') return { model: name, image: recall(router.query['image'] ?? '') }
     if (this.empty) return null
     const target = family === 'encoder-decoder' && this.target ? { target: this.target } : {}
     const pair = family === 'encoder-only' && this.pair ? { pair: this.pair } : {}
     return { model: name, text: this.given, ...target, ...pair }
   }
 
-  /** Runs it, unless that is what was run last and nobody asks for it `again`. */
+  /** Runs it, unless it is the last run's request, or `again` is asked for. */
   async look(request: RunRequest | null, { again = false } = {}): Promise<void> {
     if (!source.live) return
     if (request === null) {
@@ -102,14 +102,14 @@ class Session {
   }
 
   #failed(error: unknown): void {
-    if (error instanceof Told && error.status === 401) this.locked = error.message
+    if (error instanceof UserError && error.status === 401) this.locked = error.message
     else this.error = sentence(error)
   }
 }
 
 /** What stands in a field: of the address, where one blank is a field that was emptied, or else the example. */
 function typed(name: string, example = ''): string {
-  const said = here.query[name] ?? example
+  const said = router.query[name] ?? example
   return said.trim() === '' ? '' : said
 }
 

@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest'
-import { parsed, Told } from './source'
-import { bar, fixed } from './write'
+import { parsed, UserError } from './source'
+import { bar, fixed } from './format'
 
 it('reads what JSON has no numbers for, and leaves words as they are', () => {
   expect(parsed('{"logprob": "-inf", "top": [{"text": "inf", "p": "nan"}, {"text": "p", "p": 0.5}]}')).toEqual({
@@ -10,7 +10,7 @@ it('reads what JSON has no numbers for, and leaves words as they are', () => {
 })
 
 it('tells of an answer that is no JSON', () => {
-  expect(() => parsed('{"p": NaN}')).toThrow(Told)
+  expect(() => parsed('{"p": NaN}')).toThrow(UserError)
 })
 
 it('writes and draws numbers that broke', () => {

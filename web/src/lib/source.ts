@@ -29,8 +29,8 @@ export interface Source {
   notesPage(view: string, other: T.OtherNote | null): Promise<Blob>
 }
 
-/** A mistake that a person can be told about, in one sentence. */
-export class Told extends Error {
+/** An error with one sentence for the user. */
+export class UserError extends Error {
   /** `status` is the answer's: 400 and 422 blame the request, 0: there was no answer. */
   constructor(message: string, readonly status = 0) {
     super(message)
@@ -47,14 +47,14 @@ export function parsed<R>(said: string): R {
       NUMBERS.has(key) && typeof value === 'string' ? number(value as T.Num) : value,
     ) as R
   } catch {
-    throw new Told('The studio said something that this page cannot read; reload it, and if it happens again, tell us what you did.')
+    throw new UserError('The studio’s answer is not valid JSON; reload the page, and report it if it happens again.')
   }
 }
 
-/** The sentence for any error; null for a request that was cancelled, which is nobody's mistake. */
+/** The sentence for any error; null for a cancelled request. */
 export function sentence(error: unknown): string | null {
   if (error instanceof DOMException && error.name === 'AbortError') return null
-  if (error instanceof Told) return error.message
+  if (error instanceof UserError) return error.message
   console.error(error)
-  return 'Something in this page went wrong; reload it, and if it happens again, tell us what you did.'
+  return 'An error in this page; reload it, and report it if it happens again.'
 }

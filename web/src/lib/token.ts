@@ -11,7 +11,7 @@ export function split(search: string): { rest: string; token: string | null } {
   return { rest: rest ? `?${rest}` : '', token }
 }
 
-/** Takes the token out of the address, so that nobody keeps or sends it with a link. "" if none was ever given. */
+/** Takes the token out of the address, so that no link carries it. "" if none was ever given. */
 export function token(): string {
   const given = split(location.search)
   try {

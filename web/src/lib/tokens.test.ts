@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { distinct, shown } from './tokens'
+import { dimensions, distinct, shown } from './tokens'
 
 describe('a token', () => {
   it('is shown without the mark of its word', () => {
@@ -29,4 +29,12 @@ describe('a token', () => {
 it('two tokens of a list that look alike are told apart', () => {
   const named = distinct(["l'", "▁l'", '▁la', '▁', '\u00a0', '▁la'])
   expect(["l'", "▁l'", '▁la', '▁', '\u00a0'].map(named)).toEqual(["l'", "▁l'", 'la', '▁', '␣'])
+})
+
+it('axes are spelled out', () => {
+  expect(dimensions({ axes: 'BHTS', shape: [1, 8, 7, 12] })).toBe('8 heads × 7 queries × 12 keys')
+  expect(dimensions({ axes: 'BTD', shape: [1, 1, 128] })).toBe('1 token × width 128')
+  expect(dimensions({ axes: 'BGSK', shape: [2, 2, 3, 16] })).toBe('2 batch rows × 2 key/value heads × 3 keys × head width 16')
+  expect(dimensions({ axes: 'BTV', shape: [1, 3, 8000] })).toBe('3 tokens × vocabulary 8000')
+  expect(dimensions({ axes: 'BC', shape: [1, 10] })).toBe('10 classes')
 })

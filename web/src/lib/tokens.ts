@@ -1,6 +1,6 @@
 /** Tokens as a person reads them. */
 
-import type { TraceInfo, Tok, ValueInfo } from './types'
+import type { AttentionInfo, TraceInfo, Tok, ValueInfo } from './types'
 
 /** Without the mark of a word's beginning. What cannot be seen is named: blanks as ␣, zero-width signs as U+200B. */
 export function shown(text: string): string {
@@ -57,7 +57,7 @@ export function along(trace: TraceInfo, value: ValueInfo, axis: number): string[
 }
 
 const AXES: Record<string, string> = {
-  B: 'text', H: 'head', G: 'key/value head', T: 'token', S: 'key', D: 'width', K: 'head width', E: 'width',
+  B: 'batch row', H: 'head', G: 'key/value head', T: 'token', S: 'key', D: 'width', K: 'head width', E: 'width',
   F: 'hidden width', V: 'word', C: 'class', P: 'patch', '1': '', '2': 'start or end',
 }
 
@@ -65,6 +65,27 @@ const AXES: Record<string, string> = {
 export function axisName(axes: string, axis: number): string {
   const letter = axes[axis] ?? ''
   return letter === 'T' && axes.includes('S') ? 'query' : (AXES[letter] ?? letter)
+}
+
+/** "8 heads × 7 queries × 12 keys", "7 tokens × width 128". */
+export function dimensions({ axes, shape }: Pick<ValueInfo, 'axes' | 'shape'>): string {
+  const said = [...axes].map((letter, axis) => {
+    const [name, n] = [axisName(axes, axis), shape[axis]!]
+    if (name === '' || (letter === 'B' && n === 1)) return ''
+    if (name.endsWith('width')) return `${name} ${n}`
+    if (letter === 'V') return `vocabulary ${n}`
+    return letter === '2' ? name.replace('or', 'and') : `${n} ${n === 1 ? name : plural(name)}`
+  })
+  return said.filter(Boolean).join(' × ')
+}
+
+const plural = (name: string): string => name.replace(/([^e])y$/, '$1ie').replace(/(s|ch)$/, '$1e') + 's'
+
+/** What the rows and columns of attention weights stand for. */
+export const ROWS_AND_COLUMNS: Record<AttentionInfo['kind'], { rows: string; columns: string }> = {
+  encoder: { rows: 'each token (query)', columns: 'all tokens (keys)' },
+  decoder: { rows: 'each token (query)', columns: 'itself and earlier tokens (keys)' },
+  cross: { rows: 'token the decoder has just read: it chooses the next (query)', columns: 'source tokens (keys)' },
 }
 
 /** Which tokens of a side the place of a number names: its query, its key. */

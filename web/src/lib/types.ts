@@ -102,6 +102,12 @@ export interface RunRequest {
   edits?: Edit[]
 }
 
+/** Of the numbers that a network computed with: what the last bit of 1 is worth, and the number next to 0. */
+export interface Precision {
+  epsilon: number
+  smallest: number
+}
+
 export interface TraceInfo {
   id: string
   model: string
@@ -114,6 +120,7 @@ export interface TraceInfo {
   places: Place[]
   /** In the order in which they were computed. */
   values: ValueInfo[]
+  precision: Precision
   edits: Edit[]
   seconds: number
 }
@@ -138,6 +145,8 @@ export interface Explanation {
   at: number[]
   formula: string
   value: number
+  /** How far from it the sum may be, because the network rounds. */
+  tolerance: number
   expression: Expression
   /** The place in words, those of the vocabulary among them; a page on disk does not know these. */
   where?: string

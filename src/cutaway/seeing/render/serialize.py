@@ -60,6 +60,16 @@ def trace_to_json(model: "Model", trace: Trace, number: str = "", text: str | No
         "cut": trace.search is not None and trace.search.written[0].ended == "length",
         "places": json_safe([asdict(place) for place in places(model, trace.output[0], words, TOP)]),
         "values": [{"name": name, "shape": list(trace[name].shape), **asdict(trace.facts(name))} for name in trace],
+        "precision": precision(trace),
+    }
+
+
+def precision(trace: Trace) -> dict[str, float]:
+    """Of the coarsest values: what the last bit of 1 is worth, and the number next to 0."""
+    each = [torch.finfo(trace[name].dtype) for name in trace if trace[name].is_floating_point()]
+    return {
+        "epsilon": max((one.eps for one in each), default=0.0),
+        "smallest": max((one.tiny * one.eps for one in each), default=0.0),
     }
 
 

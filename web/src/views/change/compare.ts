@@ -36,24 +36,24 @@ export function placePairs(before: TraceInfo, after: TraceInfo): Pair[] {
   return before.places.map((_, i) => ({ a: i, b: i < after.places.length ? i : null, same: true }))
 }
 
-/** The value that has the probability of every word, if there is one. */
+/** The value with the probability of every token, if there is one. */
 export function probabilities(trace: TraceInfo): ValueInfo | undefined {
   return trace.values.find(({ name }) => /^head\..*probabilities$/.test(name))
 }
 
 /** One word in both runs; null: it is not among the likeliest, and all that is known are those. */
-export interface Both {
+export interface BeforeAfter {
   id: number
   text: string
   before: number | null
   after: number | null
 }
 
-/** The likeliest words of both, by the one that thinks more of them; all their probabilities where they are known. */
+/** The likeliest tokens of either run, by their larger probability. */
 export function likeliest(
   before: Place | null, after: Place | null, n: number, exact?: { before?: ArrayLike<number>; after?: ArrayLike<number> },
-): Both[] {
-  const found = new Map<number, Both>()
+): BeforeAfter[] {
+  const found = new Map<number, BeforeAfter>()
   const put = (choices: Choice[], which: 'before' | 'after'): void => {
     for (const { id, text, p } of choices) {
       const both = found.get(id) ?? { id, text, before: null, after: null }
@@ -67,7 +67,7 @@ export function likeliest(
     if (before) both.before ??= exact?.before?.[both.id] ?? null
     if (after) both.after ??= exact?.after?.[both.id] ?? null
   }
-  const most = ({ before: p, after: q }: Both): number => Math.max(p ?? 0, q ?? 0)
+  const most = ({ before: p, after: q }: BeforeAfter): number => Math.max(p ?? 0, q ?? 0)
   return [...found.values()].sort((x, y) => most(y) - most(x)).slice(0, n)
 }
 
@@ -77,7 +77,7 @@ const STAGES: [RegExp, (found: string[]) => string][] = [
   [/^\w+\.layers\.(\d+)\.hidden$/, ([, n]) => `layer ${n}`],
   [/^\w+\.forwards\.(\d+)\.hidden$/, ([, n]) => `layer ${n}, forward`],
   [/^\w+\.backwards\.(\d+)\.hidden$/, ([, n]) => `layer ${n}, backward`],
-  [/^\w+\.final_norm\.output$/, () => 'last norm'],
+  [/^\w+\.final_norm\.output$/, () => 'final norm'],
   [/^\w+\.output$/, () => 'output'],
 ]
 

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import type { ModelInfo } from '../../lib/types'
 import { changesField, headOff, offAt, placesOf, setCell, swapWord, toggleHead, toggleHeads, toggleOff, type Change } from './edits'
-import { placeName, told } from './told'
+import { placeName, changeSentence } from './sentences'
 
 const A = 'encoder.blocks.0.self_attention'
 
@@ -48,7 +48,7 @@ describe('switches', () => {
     expect(placesOf(model, 'mask')).toEqual([])
     expect(placesOf(model, 'scaling')[0]!.places).toEqual([{ label: '0', where: A }])
     expect(placesOf(model, 'block').map(({ places }) => places.length)).toEqual([2, 1])
-    expect(placesOf(model, 'residual').map(({ label }) => label)).toContain('cross')
+    expect(placesOf(model, 'residual').map(({ label }) => label)).toContain('cross-attention')
     expect(placesOf(model, 'positions').flatMap(({ places }) => places.map(({ where }) => where))).toEqual(['encoder', 'decoder'])
   })
 })
@@ -68,7 +68,7 @@ describe('the address', () => {
     expect(changesField.write([])).toBe('')
   })
 
-  it('may be typed by anybody', () => {
+  it('may say anything', () => {
     for (const said of ['', '{', '{}', '[1, null, "x", {"kind": "explode"}, {"kind": "zero"}, {"kind": "set", "value": "a"}]']) {
       expect(changesField.read(said)).toEqual([])
     }
@@ -83,14 +83,14 @@ describe('sentences', () => {
   })
 
   it('say each change', () => {
-    expect(told({ kind: 'off', what: 'scaling' })).toBe('Scores are not divided by √d: everywhere.')
-    expect(told({ kind: 'off', what: 'block', where: 'encoder.blocks.1' })).toBe('A block hands on what it got: encoder block 1.')
-    expect(told({ kind: 'zero', value: `${A}.heads`, head: 3 })).toBe('Head 3 is zero: encoder block 0, self-attention.')
-    expect(told({ kind: 'scale', value: '*.output', by: -0.5 })).toBe('*.output is multiplied by −0.5.')
-    expect(told({ kind: 'swap', word: 1, from: 'cat', to: 'dog' })).toBe('“cat” becomes “dog”.')
+    expect(changeSentence({ kind: 'off', what: 'scaling' })).toBe('Scores are not divided by √d_k: everywhere.')
+    expect(changeSentence({ kind: 'off', what: 'block', where: 'encoder.blocks.1' })).toBe('A block passes its input on unchanged: encoder block 1.')
+    expect(changeSentence({ kind: 'zero', value: `${A}.heads`, head: 3 })).toBe('Head 3 is zero: encoder block 0, self-attention.')
+    expect(changeSentence({ kind: 'scale', value: '*.output', by: -0.5 })).toBe('*.output is multiplied by −0.5.')
+    expect(changeSentence({ kind: 'swap', word: 1, from: 'cat', to: 'dog' })).toBe('“cat” becomes “dog”.')
     const set: Change = { kind: 'set', value: `${A}.weights`, at: [0, 2, 1, 4], to: 0.9, renormalise: true }
-    expect(told(set, () => ({ query: 'it', key: 'cat' }))).toBe(
-      '“it” gives “cat” 0.9; the row still sums to 1: encoder block 0, self-attention, head 2.',
+    expect(changeSentence(set, () => ({ query: 'it', key: 'cat' }))).toBe(
+      'The weight of “cat” for “it” is 0.9; the row still sums to 1: encoder block 0, self-attention, head 2.',
     )
   })
 })

@@ -1,9 +1,9 @@
-/** What is changed in the second run: the server's edits, and words put in the place of others. As data, pure. */
+/** The edits of a run, as data: the server's, and words that are replaced. */
 
 import type { Field } from '../../lib/address'
 import type { Edit, ModelInfo } from '../../lib/types'
 
-/** Another word in the text of the second run: the page's own edit, the server only sees the other text. */
+/** A replaced word: the page's own edit, since the server only sees the other text. */
 export interface Swap {
   kind: 'swap'
   /** As the tokenizer counts them. */
@@ -16,7 +16,7 @@ export type Change = Edit | Swap
 
 export const isEdit = (change: Change): change is Edit => change.kind !== 'swap'
 
-/** All changes in one field of the address. What is no list of objects is nothing. */
+/** All edits in one field of the address; anything but a list of edits is dropped. */
 export const changesField: Field<Change[]> = {
   absent: [],
   read: (said) => {
@@ -30,7 +30,7 @@ export const changesField: Field<Change[]> = {
   write: (changes) => (changes.length > 0 ? JSON.stringify(changes) : ''),
 }
 
-/** An address is typed by anybody: the page must be able to name what it shows; the rest the server judges. */
+/** An address may say anything: what the page shows is checked here, the rest by the server. */
 function sound(item: unknown): item is Change {
   if (item === null || typeof item !== 'object' || !('kind' in item)) return false
   const said = item as Record<string, unknown>
@@ -52,7 +52,7 @@ function sound(item: unknown): item is Change {
   }
 }
 
-/** A head whose part of the attention's output is zero. */
+/** Whether a head is zeroed. */
 export function headOff(changes: Change[], attention: string, head: number): boolean {
   return changes.some((each) => each.kind === 'zero' && each.value === `${attention}.heads` && (each.head ?? head) === head)
 }
@@ -122,7 +122,7 @@ export function placesOf(model: ModelInfo, what: string): Places[] {
   const rows = (): Places[] => {
     switch (what) {
       case 'scaling':
-        return [attentions('encoder', 'encoder'), attentions('decoder', 'decoder'), attentions('cross', 'cross')]
+        return [attentions('encoder', 'encoder'), attentions('decoder', 'decoder'), attentions('cross', 'cross-attention')]
       case 'mask':
         return [attentions('decoder', 'decoder')]
       case 'positions':
@@ -133,7 +133,7 @@ export function placesOf(model: ModelInfo, what: string): Places[] {
       case 'residual':
         return (['encoder', 'decoder'] as const).flatMap((side) => [
           { label: `${side}, attention`, places: blocks(side, '.self_attention') },
-          { label: 'cross', places: side === 'decoder' && model.encoder ? blocks(side, '.cross_attention') : [] },
+          { label: 'cross-attention', places: side === 'decoder' && model.encoder ? blocks(side, '.cross_attention') : [] },
           { label: `${side}, feed-forward`, places: blocks(side, '.feedforward') },
         ])
       default:

@@ -3,14 +3,14 @@
 import type { Theme } from '../../lib/colour'
 import type { Exportable, Table } from '../../lib/export'
 import { PAGE } from '../../lib/colour'
-import { column, matrixPicture, svg, textPicture, words, type Picture } from '../../lib/picture'
+import { column, matrixPicture, svg, textPicture, words, type Picture } from '../../lib/svg'
 import { source } from '../../lib/api'
 import { face } from '../../lib/grid'
 import { along, shown } from '../../lib/tokens'
 import type { Place, TraceInfo } from '../../lib/types'
-import { bar, fixed } from '../../lib/write'
+import { bar, fixed } from '../../lib/format'
 import type { Pair } from './align'
-import { likeliest, probabilities, type Both } from './compare'
+import { likeliest, probabilities, type BeforeAfter } from './compare'
 
 export interface Compared {
   original: TraceInfo
@@ -27,7 +27,7 @@ export interface Compared {
 
 export function exported(compared: Compared): Exportable {
   const { original, changed } = compared
-  return { title: `changed ${original.model}`, svg: () => drawn(compared), table: () => table(compared), trace: (changed ?? original).id }
+  return { title: `${original.model}, edited`, svg: () => drawn(compared), table: () => table(compared), trace: (changed ?? original).id }
 }
 
 function table({ original, changed, pairs }: Compared): Table {
@@ -37,21 +37,21 @@ function table({ original, changed, pairs }: Compared): Table {
     const at = (place: typeof was): string => (place ? shown(place.label) : '')
     return [at(was), ...said(was), at(now), ...said(now)]
   })
-  const columns = ['original place', 'original', 'p original', 'changed place', 'changed', 'p changed']
-  return { title: 'What is said at each place, before and after', columns, rows }
+  const columns = ['original position', 'original', 'p original', 'edited position', 'edited', 'p edited']
+  return { title: 'Predictions at each position, original and edited', columns, rows }
 }
 
 async function drawn(compared: Compared): Promise<string> {
   const { original, changed, sentences, before, after, pairs, chosen, theme } = compared
   const parts: Picture[] = sentences.map((sentence) => textPicture(sentence, theme, 12))
   if (before) parts.push(textPicture(`original: ${before}`, theme))
-  if (after !== null) parts.push(textPicture(`changed: ${after}`, theme))
+  if (after !== null) parts.push(textPicture(`edited: ${after}`, theme))
   const pair = pairs[Math.min(chosen, pairs.length - 1)]
   if (pair) {
     const [was, now] = [pair.a === null ? null : original.places[pair.a]!, pair.b === null || !changed ? null : changed.places[pair.b]!]
     parts.push(bars(likeliest(was, now, 8, await exact(compared, pair)), placed(was ?? now), theme))
   }
-  for (const [trace, label] of [[original, 'original'], [changed, 'changed']] as const) {
+  for (const [trace, label] of [[original, 'original'], [changed, 'edited']] as const) {
     const name = `${compared.attention}.weights`
     const value = trace?.values.find((each) => each.name === name)
     if (!trace || !value) continue
@@ -70,13 +70,13 @@ async function drawn(compared: Compared): Promise<string> {
   return svg(column(parts), theme)
 }
 
-/** An encoder says what stands at a place, a decoder what comes after it; a class has no place. */
+/** An encoder predicts the token at a position, a decoder the one after it; a class has no position. */
 function placed(place: Place | null): string {
   const label = shown(place?.label ?? '')
   return place?.side ? `${place.side === 'source' ? 'at' : 'after'} “${label}”` : label
 }
 
-/** The probability of every word at a place, as the page shows it. */
+/** The probability of every token at a position. */
 async function exact({ original, changed }: Compared, { a, b }: Pair): Promise<{ before?: Float32Array; after?: Float32Array }> {
   const name = probabilities(original)?.name
   const get = async (trace: TraceInfo | null, at: number | null): Promise<Float32Array | undefined> =>
@@ -84,7 +84,7 @@ async function exact({ original, changed }: Compared, { a, b }: Pair): Promise<{
   return { before: await get(original, a), after: await get(changed, b) }
 }
 
-function bars(both: Both[], title: string, theme: Theme): Picture {
+function bars(both: BeforeAfter[], title: string, theme: Theme): Picture {
   const page = PAGE[theme]
   const parts = [words(0, 13, title, page.faint, 'font-size="12"')]
   both.forEach(({ text, before, after }, i) => {

@@ -34,7 +34,7 @@ export function spans(text: string, tokens: Tok[]): Map<number, Span> {
   return found
 }
 
-/** The text of the second run. A word that is no longer what was swapped stays as it is: those are returned too. */
+/** The text of the edited run, and the edits whose word is no longer there. */
 export function swapped(text: string, tokens: Tok[], changes: Change[]): { text: string; lost: number[] } {
   const known = spans(text, tokens)
   const lost: number[] = []

@@ -1,7 +1,7 @@
 /** How this view's choices stand in its address. */
 
 import type { Field } from '../../lib/address'
-import type { Focus } from './seen'
+import type { Focus } from './weights'
 
 /** null: all of them. */
 export const someHeads: Field<number[] | null> = {

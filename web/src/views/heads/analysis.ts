@@ -1,16 +1,16 @@
 /** Rollout and lens as the pictures take them. */
 
 import type { Lens, Place, Rollout, TraceInfo } from '../../lib/types'
-import { seenAt, type Level, type Seen } from './seen'
+import { weightsOf, type Level, type AttentionWeights } from './weights'
 
 /** Of each side the matrix, by token or by word. Its name is the side's. */
-export function rolled(trace: TraceInfo, rollout: Rollout, level: Level): Seen[] {
+export function rolled(trace: TraceInfo, rollout: Rollout, level: Level): AttentionWeights[] {
   return (['source', 'target'] as const).flatMap((side) => {
     const found = rollout[side]
     const tokens = trace.tokens[side]
     if (!found) return []
     const values = Float32Array.from((found.values as unknown[]).flat(Infinity) as number[])
-    return values.length === tokens.length ** 2 ? [seenAt(level, side, values, 1, tokens, tokens)] : []
+    return values.length === tokens.length ** 2 ? [weightsOf(level, side, values, 1, tokens, tokens)] : []
   })
 }
 

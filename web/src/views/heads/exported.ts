@@ -2,27 +2,27 @@
 
 import { css, headColour, ink, PAGE, type Theme } from '../../lib/colour'
 import type { Exportable, Table } from '../../lib/export'
-import { column, flow, matrixPicture, svg, textPicture, words, type Picture } from '../../lib/picture'
+import { column, flow, matrixPicture, svg, textPicture, words, type Picture } from '../../lib/svg'
 import { shown } from '../../lib/tokens'
 import type { Lens, Rollout, TraceInfo } from '../../lib/types'
-import { fixed } from '../../lib/write'
+import { fixed } from '../../lib/format'
 import { lensColumns, rolled } from './analysis'
 import { linesPicture } from './lines'
-import { links, ofHead, type Focus, type Level, type Link, type Seen } from './seen'
+import { links, ofHead, type Focus, type Level, type Link, type AttentionWeights } from './weights'
 
 export interface Shown {
   trace: TraceInfo
   picture: 'lines' | 'image' | 'matrices' | 'grid' | 'rollout' | 'lens'
   /** What the picture shows: "en-fr, encoder, block 0", "en-fr, logit lens of the decoder". */
   title: string
-  seen: Seen | null
+  weights: AttentionWeights | null
   heads: number[]
   least: number
   focus: Focus | null
   level: Level
   theme: Theme
   /** All attentions of the grid, by block. */
-  all: () => Promise<{ block: number; seen: Seen }[]>
+  all: () => Promise<{ block: number; weights: AttentionWeights }[]>
   rollout: Rollout | null
   lens: Lens | null
 }
@@ -32,7 +32,7 @@ export function exported(what: Shown): Exportable {
   const about = ['lines', 'image', 'matrices'].includes(picture) ? `${title}, ${picture}` : title
   if (picture === 'lens' && !what.lens) return { title: about, trace: trace.id }
   if (picture === 'rollout' && !what.rollout) return { title: about, trace: trace.id }
-  if (picture !== 'lens' && picture !== 'rollout' && !what.seen) return { title: about, trace: trace.id }
+  if (picture !== 'lens' && picture !== 'rollout' && !what.weights) return { title: about, trace: trace.id }
   return { title: about, svg: () => drawn(what), table: () => tabled(what), trace: trace.id }
 }
 
@@ -43,21 +43,21 @@ async function drawn(what: Shown): Promise<string> {
   const body = async (): Promise<Picture> => {
     switch (picture) {
       case 'lines':
-        return column([linesPicture(what.seen!, shownLinks(what), heads, theme, title), legend(heads, theme)])
+        return column([linesPicture(what.weights!, shownLinks(what), heads, theme, title), legend(heads, theme)])
       case 'image':
         return flow(
           heads.map((each) =>
-            imagePicture(what.trace.image!, imageRow(what.seen!, each, what.focus), least, theme, `head ${each}`),
+            imagePicture(what.trace.image!, imageRow(what.weights!, each, what.focus), least, theme, `head ${each}`),
           ),
         )
       case 'matrices':
-        return flow(heads.map((each) => matrix(what.seen!, each, least, theme, `${title}, head ${each}`)))
+        return flow(heads.map((each) => matrix(what.weights!, each, least, theme, `${title}, head ${each}`)))
       case 'grid': {
         const all = await what.all()
         return column(
-          all.map(({ block, seen }) =>
+          all.map(({ block, weights }) =>
             flow(
-              headsOf(seen).map((each) => small(seen, each, least, theme, `block ${block}, head ${each}`)),
+              headsOf(weights).map((each) => small(weights, each, least, theme, `block ${block}, head ${each}`)),
               Infinity,
               12,
             ),
@@ -66,10 +66,10 @@ async function drawn(what: Shown): Promise<string> {
       }
       case 'rollout':
         return flow(
-          rolled(what.trace, what.rollout!, what.level).map((seen) =>
+          rolled(what.trace, what.rollout!, what.level).map((weights) =>
             what.trace.image
-              ? imagePicture(what.trace.image, imageRow(seen, 0, what.focus), least, theme, 'attention rollout')
-              : matrix(seen, 0, least, theme, `attention rollout, ${seen.name === 'source' ? 'encoder' : 'decoder'}`),
+              ? imagePicture(what.trace.image, imageRow(weights, 0, what.focus), least, theme, 'attention rollout')
+              : matrix(weights, 0, least, theme, `attention rollout, ${weights.name === 'source' ? 'encoder' : 'decoder'}`),
           ),
         )
       case 'lens':
@@ -79,32 +79,32 @@ async function drawn(what: Shown): Promise<string> {
   return svg(column([...head, await body()]), theme)
 }
 
-const shownLinks = ({ seen, heads, least, focus }: Shown): Link[] => links(seen!, heads, least, focus)
+const shownLinks = ({ weights, heads, least, focus }: Shown): Link[] => links(weights!, heads, least, focus)
 
-function imageRow(seen: Seen, head: number, focus: Focus | null): Float32Array {
+function imageRow(weights: AttentionWeights, head: number, focus: Focus | null): Float32Array {
   const query = focus?.side === 'query' ? focus.place : 0
-  return ofHead(seen, head).subarray(query * seen.columns + 1, (query + 1) * seen.columns)
+  return ofHead(weights, head).subarray(query * weights.columns + 1, (query + 1) * weights.columns)
 }
 
-function matrix(seen: Seen, head: number, least: number, theme: Theme, title: string): Picture {
-  const { rows, columns, rowLabels, columnLabels } = seen
+function matrix(weights: AttentionWeights, head: number, least: number, theme: Theme, title: string): Picture {
+  const { rows, columns, rowLabels, columnLabels } = weights
   return matrixPicture(
-    { values: ofHead(seen, head), rows, columns, rowLabels, columnLabels, scale: { kind: 'share', least }, title },
+    { values: ofHead(weights, head), rows, columns, rowLabels, columnLabels, scale: { kind: 'share', least }, title },
     theme,
   )
 }
 
-function small(seen: Seen, head: number, least: number, theme: Theme, title: string): Picture {
-  const [cell, top] = [Math.max(2, Math.min(8, 120 / seen.columns)), 18]
-  const values = ofHead(seen, head)
+function small(weights: AttentionWeights, head: number, least: number, theme: Theme, title: string): Picture {
+  const [cell, top] = [Math.max(2, Math.min(8, 120 / weights.columns)), 18]
+  const values = ofHead(weights, head)
   const parts = [words(0, 11, title, PAGE[theme].faint, 'font-size="10"')]
-  for (let r = 0; r < seen.rows; r++) {
-    for (let c = 0; c < seen.columns; c++) {
-      const colour = css(values[r * seen.columns + c]!, { kind: 'share', least }, theme)
+  for (let r = 0; r < weights.rows; r++) {
+    for (let c = 0; c < weights.columns; c++) {
+      const colour = css(values[r * weights.columns + c]!, { kind: 'share', least }, theme)
       parts.push(rect(c * cell, top + r * cell, cell, cell, colour))
     }
   }
-  return { width: Math.max(84, seen.columns * cell), height: top + seen.rows * cell, body: parts.join('') }
+  return { width: Math.max(84, weights.columns * cell), height: top + weights.rows * cell, body: parts.join('') }
 }
 
 function imagePicture(
@@ -178,24 +178,24 @@ async function tabled(what: Shown): Promise<Table> {
     return { title, columns, rows }
   }
   const columns = ['block', 'head', 'query', 'query token', 'key', 'key token', 'weight']
-  const cells = (block: number, seen: Seen, found: Link[]): (string | number)[][] =>
+  const cells = (block: number, weights: AttentionWeights, found: Link[]): (string | number)[][] =>
     found.map(({ head, query, key, weight }) => [
       block,
       head,
       query,
-      seen.rowLabels[query]!,
+      weights.rowLabels[query]!,
       key,
-      seen.columnLabels[key]!,
+      weights.columnLabels[key]!,
       weight,
     ])
   if (picture === 'rollout') {
-    const rows = rolled(what.trace, what.rollout!, what.level).flatMap((seen) =>
-      every(seen, [0], null).map(({ query, key, weight }) => [
-        seen.name,
+    const rows = rolled(what.trace, what.rollout!, what.level).flatMap((weights) =>
+      every(weights, [0], null).map(({ query, key, weight }) => [
+        weights.name,
         query,
-        seen.rowLabels[query]!,
+        weights.rowLabels[query]!,
         key,
-        seen.columnLabels[key]!,
+        weights.columnLabels[key]!,
         weight,
       ]),
     )
@@ -203,28 +203,28 @@ async function tabled(what: Shown): Promise<Table> {
   }
   if (picture === 'grid') {
     const all = await what.all()
-    const rows = all.flatMap(({ block, seen }) => cells(block, seen, every(seen, headsOf(seen), null)))
+    const rows = all.flatMap(({ block, weights }) => cells(block, weights, every(weights, headsOf(weights), null)))
     return { title, columns, rows }
   }
-  const seen = what.seen!
-  const block = Number(/blocks\.(\d+)/.exec(seen.name)?.[1] ?? 0)
-  if (picture === 'lines') return { title, columns, rows: cells(block, seen, shownLinks(what)) }
+  const weights = what.weights!
+  const block = Number(/blocks\.(\d+)/.exec(weights.name)?.[1] ?? 0)
+  if (picture === 'lines') return { title, columns, rows: cells(block, weights, shownLinks(what)) }
   const focus: Focus | null =
     picture === 'image' ? { side: 'query', place: what.focus?.side === 'query' ? what.focus.place : 0 } : null
-  return { title, columns, rows: cells(block, seen, every(seen, what.heads, focus)) }
+  return { title, columns, rows: cells(block, weights, every(weights, what.heads, focus)) }
 }
 
-const headsOf = ({ heads }: Seen): number[] => Array.from({ length: heads }, (_, head) => head)
+const headsOf = ({ heads }: AttentionWeights): number[] => Array.from({ length: heads }, (_, head) => head)
 
 /** Zeros too: a matrix has them. */
-function every(seen: Seen, heads: number[], focus: Focus | null): Link[] {
+function every(weights: AttentionWeights, heads: number[], focus: Focus | null): Link[] {
   const found: Link[] = []
   for (const head of heads) {
-    const values = ofHead(seen, head)
-    for (let query = 0; query < seen.rows; query++) {
+    const values = ofHead(weights, head)
+    for (let query = 0; query < weights.rows; query++) {
       if (focus && focus.place !== query) continue
-      for (let key = 0; key < seen.columns; key++)
-        found.push({ head, query, key, weight: values[query * seen.columns + key]! })
+      for (let key = 0; key < weights.columns; key++)
+        found.push({ head, query, key, weight: values[query * weights.columns + key]! })
     }
   }
   return found

@@ -1,8 +1,8 @@
 /** Links as curves between two columns of tokens: where they run, and which one is pointed at. */
 
 import { headColour, PAGE, type Theme } from '../../lib/colour'
-import { escape, words, type Picture } from '../../lib/picture'
-import type { Focus, Link, Seen } from './seen'
+import { escape, words, type Picture } from '../../lib/svg'
+import type { Focus, Link, AttentionWeights } from './weights'
 
 export interface Place {
   width: number
@@ -39,7 +39,7 @@ const SHADES = 24
 export interface Drawn {
   links: Link[]
   heads: number[]
-  seen: Seen
+  weights: AttentionWeights
   focus: Focus | null
   pinned: Link | null
   pointed: Link | null
@@ -90,10 +90,10 @@ export function drawLinks(pen: CanvasRenderingContext2D, place: Place, drawn: Dr
 function drawShares(
   pen: CanvasRenderingContext2D,
   place: Place,
-  { seen, heads, theme }: Drawn,
+  { weights, heads, theme }: Drawn,
   { side, place: n }: Focus,
 ): void {
-  const across = side === 'query' ? seen.columns : seen.rows
+  const across = side === 'query' ? weights.columns : weights.rows
   const wide = Math.min(7, 84 / Math.max(heads.length, 1))
   const x0 = side === 'query' ? place.width - wide * heads.length : 0
   pen.fillStyle = PAGE[theme].paper
@@ -104,7 +104,7 @@ function drawShares(
       const y = middle(place, m)
       if (y < -place.row || y > place.height + place.row) continue
       const [query, key] = side === 'query' ? [n, m] : [m, n]
-      pen.globalAlpha = Math.min(1, seen.values[(head * seen.rows + query) * seen.columns + key]!)
+      pen.globalAlpha = Math.min(1, weights.values[(head * weights.rows + query) * weights.columns + key]!)
       pen.fillRect(x0 + i * wide, y - place.row / 2 + 1, Math.max(1, wide - 1), place.row - 2)
     }
   })
@@ -140,28 +140,28 @@ export function linkAt(links: Link[], heads: number[], x: number, y: number, pla
 }
 
 /** The same picture in vectors. */
-export function linesPicture(seen: Seen, links: Link[], heads: number[], theme: Theme, title: string): Picture {
+export function linesPicture(weights: AttentionWeights, links: Link[], heads: number[], theme: Theme, title: string): Picture {
   const [row, top, gap] = [20, 30, 360]
   const wide = (labels: string[]): number => 14 + 7.2 * Math.max(1, ...labels.map((label) => label.length))
-  const [left, right] = [wide(seen.rowLabels), wide(seen.columnLabels)]
+  const [left, right] = [wide(weights.rowLabels), wide(weights.columnLabels)]
   const at = (n: number): number => top + (n + 0.5) * row
   const half = left + gap / 2
   const parts = [words(0, 13, title, PAGE[theme].faint, 'font-size="12"')]
   for (const { head, query, key, weight } of [...links].sort((a, b) => a.weight - b.weight)) {
     const down = offset(head, heads, row)
     const [y0, y1] = [(at(query) + down).toFixed(2), (at(key) + down).toFixed(2)]
-    const said = `${seen.rowLabels[query]} → ${seen.columnLabels[key]} ${weight.toFixed(4)}, head ${head}`
+    const said = `${weights.rowLabels[query]} → ${weights.columnLabels[key]} ${weight.toFixed(4)}, head ${head}`
     parts.push(
       `<path d="M${left} ${y0}C${half} ${y0} ${half} ${y1} ${left + gap} ${y1}" fill="none" ` +
         `stroke="${headColour(head, theme)}" stroke-opacity="${opacity(weight).toFixed(3)}" ` +
         `stroke-width="${thickness(weight).toFixed(2)}"><title>${escape(said)}</title></path>`,
     )
   }
-  seen.rowLabels.forEach((label, i) =>
+  weights.rowLabels.forEach((label, i) =>
     parts.push(words(left - 8, at(i) + 4, label, PAGE[theme].ink, 'text-anchor="end" font-size="13"')),
   )
-  seen.columnLabels.forEach((label, i) =>
+  weights.columnLabels.forEach((label, i) =>
     parts.push(words(left + gap + 8, at(i) + 4, label, PAGE[theme].ink, 'font-size="13"')),
   )
-  return { width: left + gap + right, height: top + row * Math.max(seen.rows, seen.columns), body: parts.join('') }
+  return { width: left + gap + right, height: top + row * Math.max(weights.rows, weights.columns), body: parts.join('') }
 }

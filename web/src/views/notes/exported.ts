@@ -3,7 +3,7 @@
 import type { Theme } from '../../lib/colour'
 import { scaleOf } from '../../lib/colour'
 import type { Exportable, Table } from '../../lib/export'
-import { column, listPicture, matrixPicture, svg, textPicture } from '../../lib/picture'
+import { column, listPicture, matrixPicture, svg, textPicture } from '../../lib/svg'
 import type { Note, Question, Worked } from '../../lib/types'
 import { lineOf, MARKS, markOf, numberOf, rowsOf } from './figures'
 import { isRight, type Answers } from './quiz'

@@ -1,4 +1,4 @@
-/** The numbers an example begins with, and others in their place. */
+/** The inputs of an example, and other numbers in their place. */
 
 import type { NoteInput, NoteInputs } from '../../lib/types'
 
@@ -21,10 +21,10 @@ export interface InputWord {
 
 const TITLES: Record<string, string> = {
   x: 'x',
-  memory: 'memory: what is looked at',
+  memory: 'memory (keys and values)',
   weights: 'weights, given',
   visible: 'visible: 1, or 0 for padding',
-  causal: 'each token sees only itself and those before it',
+  causal: 'each token sees only itself and earlier tokens',
   scale_scores: 'scores are divided by √d_k',
   position: 'position',
   d_model: 'd_model',
@@ -88,13 +88,13 @@ export function fits(old: NoteInput, said: unknown): said is NoteInput {
   return typeof old === 'string' ? said === old : typeof said === typeof old
 }
 
-/** From the address: other inputs than the notes', if they are sound. */
+/** Other inputs than the notes', from the address; null if there are none, or they do not fit. */
 export function edited(inputs: NoteInputs, said: string): NoteInputs | null {
   try {
     const read: unknown = JSON.parse(said)
     if (fits(inputs, read) && JSON.stringify(read) !== JSON.stringify(inputs)) return read as NoteInputs
   } catch {
-    // nobody's numbers
+    // no JSON: as if there were none
   }
   return null
 }

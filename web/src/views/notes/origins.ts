@@ -1,4 +1,4 @@
-/** Where a number of a step comes from: which of the inputs, and which numbers of the steps before. */
+/** The inputs and earlier numbers that a number of a step is computed from. */
 
 import type { Note } from '../../lib/types'
 import type { At } from './figures'
@@ -14,7 +14,7 @@ export interface Origin {
 const input = (of: string, row: number | null = null, column: number | null = null): Origin => ({ kind: 'input', of, row, column })
 const step = (of: string, row: number | null = null, column: number | null = null): Origin => ({ kind: 'step', of, row, column })
 
-/** Of what is simple to say; else of nothing. */
+/** Empty for steps without a rule here. */
 export function origins({ compute, inputs }: Pick<Note, 'compute' | 'inputs'>, of: string, at: At): Origin[] {
   const { row, column } = at
   switch (compute) {

@@ -1,4 +1,4 @@
-/** The Run view as files: what was read and said, and the stages that are open; of the numbers, those looked at. */
+/** The Run view as files: tokens, predictions, and the open stages; as a table the value that is pointed at. */
 
 import { source } from '../../lib/api'
 import { scaleOf } from '../../lib/colour'
@@ -6,7 +6,7 @@ import { bitmap } from '../../lib/draw'
 import type { Exportable, Table } from '../../lib/export'
 import { face, placeOf } from '../../lib/grid'
 import type { Piece } from '../../lib/path'
-import { barsPicture, column, flow, matrixPicture, stripPicture, svg, textPicture, type Picture } from '../../lib/picture'
+import { barsPicture, column, flow, matrixPicture, stripPicture, svg, textPicture, type Picture } from '../../lib/svg'
 import { shade } from '../../lib/theme.svelte'
 import { along, labels, shown } from '../../lib/tokens'
 import type { Place, TraceInfo, ValueInfo } from '../../lib/types'
@@ -116,5 +116,5 @@ async function numbers(trace: TraceInfo, values: ValueInfo[], head: number): Pro
 
 function said(trace: TraceInfo): Table {
   const rows = trace.places.flatMap(({ label, top }, i) => top.map(({ text, p }) => [i, shown(label), shown(text), p]))
-  return { title: `What ${trace.model} says`, columns: ['place', 'after', 'word', 'probability'], rows }
+  return { title: `Predictions of ${trace.model}`, columns: ['position', 'after', 'token', 'probability'], rows }
 }

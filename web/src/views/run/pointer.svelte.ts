@@ -1,4 +1,4 @@
-/** The number that is looked at, the sum behind it, and the cells that sum is made of. */
+/** The selected number, the sum behind it, and the cells it is computed from. */
 
 import { Latest, sentence, source } from '../../lib/api'
 import { cells, type Cells } from '../../lib/expression'
@@ -17,7 +17,7 @@ interface Shown {
   cells: Cells[]
 }
 
-/** How long the sum before stays while the next one is on its way: shorter than anybody sees. */
+/** How long the sum before stays while the next one is on its way: too short to be seen. */
 const PATIENCE = 120
 
 export class Pointer {

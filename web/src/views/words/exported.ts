@@ -1,11 +1,11 @@
-/** What is on the page, as pictures and tables. */
+/** The next token and the tree of beam search, as pictures and tables. */
 
 import { PAGE, type Theme } from '../../lib/colour'
 import type { Table } from '../../lib/export'
-import { barsPicture, column, flow, svg, textPicture, words, type Picture } from '../../lib/picture'
+import { barsPicture, column, flow, svg, textPicture, words, type Picture } from '../../lib/svg'
 import { distinct } from '../../lib/tokens'
 import type { Next } from '../../lib/types'
-import { fixed } from '../../lib/write'
+import { fixed } from '../../lib/format'
 import type { Tree } from './tree'
 
 export function choicesSvg(next: Next, about: string, warping: string, theme: Theme): string {
@@ -16,8 +16,8 @@ export function choicesSvg(next: Next, about: string, warping: string, theme: Th
       theme,
       title,
     )
-  const pictures = [bars(next.plain, 'plain')]
-  if (warping) pictures.push(bars(next.warped, `as it is drawn: ${warping}`))
+  const pictures = [bars(next.plain, 'model')]
+  if (warping) pictures.push(bars(next.warped, `sampled from: ${warping}`))
   return svg(column([textPicture(about, theme), textPicture(`${next.written} …`, theme), flow(pictures)]), theme)
 }
 
@@ -26,7 +26,7 @@ export function choicesTable(next: Next, title: string): Table {
   const left = new Map(next.warped.map(({ id, p }) => [id, p]))
   return {
     title,
-    columns: ['id', 'word', 'probability', 'as drawn'],
+    columns: ['id', 'token', 'probability', 'sampled from'],
     rows: next.plain.map(({ id, text, p }) => [id, named(text), p, left.get(id) ?? 0]),
   }
 }

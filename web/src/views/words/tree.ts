@@ -16,7 +16,7 @@ export interface Node extends Candidate {
   ids: number[]
   /** The texts of its tokens, without what the search began with. */
   texts: string[]
-  /** It is on the way to the best text. */
+  /** It is on the path to the best hypothesis. */
   best: boolean
 }
 
@@ -28,7 +28,7 @@ export interface Tree {
   ranks: number
 }
 
-/** One beam is no search, but a way: the server gives its tokens only. */
+/** One beam is greedy search, a chain: the server sends its tokens only. */
 function chain({ texts }: Beams, prefix: number[]): Candidate[][] {
   let score = 0
   const tokens = texts[0]?.tokens ?? []

@@ -1,4 +1,4 @@
-/** What temperature, top-k, top-p and min-p are set to: as a request, and in words. */
+/** The settings of temperature, top-k, top-p and min-p: as a request, and in words. */
 
 /** 0: off. */
 export const TOP_K = [0, 100, 50, 20, 10, 8, 5, 4, 3, 2, 1]

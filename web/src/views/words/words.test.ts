@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
-import { lastAttention, mean, sharesOf } from './looked'
-import { idsOf, mark, same, soFar } from './sofar'
+import { lastAttention, mean, sharesOf } from './attention'
+import { idsOf, mark, same, prefixField } from './prefix'
 import { neighbour, treeOf } from './tree'
 import { warping } from './warping'
 import type { Beams, Candidate, ModelInfo } from '../../lib/types'
@@ -41,7 +41,7 @@ describe('the tree', () => {
     expect(tree.byNumber.get(7)!.ids).toEqual([11, 13, 17])
   })
 
-  it('knows the way to the best text', () => {
+  it('knows the path to the best hypothesis', () => {
     expect(tree.nodes.filter(({ best }) => best).map(({ number }) => number)).toEqual([0, 4, 6])
     expect(tree.byNumber.get(6)!.fate).toBe('ended')
     expect(tree.byNumber.get(2)!.fate).toBe('dropped')
@@ -73,11 +73,11 @@ describe('the tree', () => {
 
 describe('the text so far', () => {
   it('is of one text', () => {
-    const said = soFar.write({ of: mark('The cat'), ids: [3, 14] })
-    expect(idsOf(soFar.read(said), 'The cat')).toEqual([3, 14])
-    expect(idsOf(soFar.read(said), 'The dog')).toEqual([])
-    expect(idsOf(soFar.read('3,x,14'), 'The dog')).toEqual([3, 14])
-    expect(soFar.write({ of: 'abcd', ids: [] })).toBe('')
+    const said = prefixField.write({ of: mark('The cat'), ids: [3, 14] })
+    expect(idsOf(prefixField.read(said), 'The cat')).toEqual([3, 14])
+    expect(idsOf(prefixField.read(said), 'The dog')).toEqual([])
+    expect(idsOf(prefixField.read('3,x,14'), 'The dog')).toEqual([3, 14])
+    expect(prefixField.write({ of: 'abcd', ids: [] })).toBe('')
     expect(same([1, 2], [1, 2, 3])).toBe(false)
   })
 
@@ -89,7 +89,7 @@ describe('the text so far', () => {
   })
 })
 
-describe('what is looked at', () => {
+describe('the attention', () => {
   it('is the mean of the heads', () => {
     expect(mean([0.2, 0.8, 0.6, 0.4], 2, 2).map((x) => Math.round(10 * x))).toEqual([4, 6])
   })
