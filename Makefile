@@ -1,8 +1,9 @@
 # make run    set up, translate with the model that comes with cutaway, and open the studio
 # make web    build the studio's page (a part of run and test)
-# make test   set up, then lint, types and all tests
+# make test   set up, then lint, types, documentation and all tests
 # make proof  the tests under each forced choice, and what takes too long for them (PROFILE=float32: one of them)
 # make lint   ruff and mypy
+# make docs   the documentation as a site, in site/
 # make bench  cutaway beside its peers on this machine (takes a while)
 
 PYTHON ?= python3
@@ -11,7 +12,7 @@ BIN := $(VENV)/bin
 
 PAGE := src/cutaway/studio/page/index.html
 
-.PHONY: run web test proof lint bench wheel clean
+.PHONY: run web test proof lint docs bench wheel clean
 
 run: $(VENV)/.installed $(PAGE)
 	$(BIN)/cutaway translate "I don't know where she is." "Can you help me?" "We went to the beach yesterday." "How much does this book cost?"
@@ -21,7 +22,7 @@ run: $(VENV)/.installed $(PAGE)
 
 web: $(PAGE)
 
-test: lint $(VENV)/.installed-weights $(VENV)/.installed-browser $(PAGE)
+test: lint docs $(VENV)/.installed-weights $(VENV)/.installed-browser $(PAGE)
 	$(BIN)/python web/build.py check
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
@@ -33,6 +34,10 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+docs: $(VENV)/.installed-docs
+	$(BIN)/sphinx-build -EqW --keep-going docs site
+	@echo site/index.html
+
 bench: $(VENV)/.installed-bench
 	$(BIN)/python -m bench.forward
 
@@ -40,7 +45,7 @@ wheel: $(VENV)/.installed-dev $(PAGE)
 	$(BIN)/pip wheel --quiet --no-deps --wheel-dir dist .
 
 clean:
-	rm -rf $(VENV) web/node_modules src/cutaway/studio/page dist
+	rm -rf $(VENV) web/node_modules src/cutaway/studio/page dist site
 
 $(PAGE): $(VENV)/.installed $(shell find web -name node_modules -prune -o -type f -print)
 	$(BIN)/python web/build.py

@@ -54,7 +54,32 @@ def shown_head(value: object) -> str:
 
 
 def page() -> str:
-    return f"""# How the families differ
+    return f"""# Three families
+
+*A Transformer is an encoder stack, a decoder stack, or both.* An encoder sees the whole text and is good at
+understanding it; a decoder sees what came before and is good at writing; with both, one text is read and another
+written.
+
+```python
+import cutaway
+
+for name in ("t5-small", "bert-base", "gpt2"):
+    config = cutaway.preset(name)
+    halves = [half for half in ("encoder", "decoder") if getattr(config, half)]
+    print(f"{{name:9}} {{' + '.join(halves):17}} {{cutaway.size(config).parameters:,}} weights")
+```
+
+```
+t5-small  encoder + decoder 60,506,624 weights
+bert-base encoder           109,482,240 weights
+gpt2      decoder           124,439,808 weights
+```
+
+An image is cut into patches, which take the place of words (ViT). All are used as ULMFiT (2018) showed it: learn a
+language from plain text first, then a task from few examples. `cutaway train … --from MODEL` goes on from a trained
+model ([training](training.md)).
+
+## How they differ
 
 All of these are one class, `Transformer`, built from one set of parts. What differs is this table: the fields of
 `StackConfig` (the decoder's, or else the encoder's), read from `src/cutaway/models/presets.py` by

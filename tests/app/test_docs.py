@@ -7,14 +7,16 @@ from pathlib import Path
 
 import huggingface_hub.constants as constants
 import pytest
+from torch.distributed.run import parse_args
 
 from bench.parity import CASES
+from cutaway.training.toml import read_config
 from docs import families
 from tests import commands
 from tests.app.small_hub import furnish, lay_out, trained, write_files
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def blocks(page: Path, language: str) -> list[str]:
@@ -125,6 +127,33 @@ def test_the_readmes_line_counts_are_true() -> None:
 def test_files_can_be_read_in_a_sitting(folder: str) -> None:
     for file in (ROOT / "src/cutaway" / folder).glob("*.py"):
         assert len(file.read_text(encoding="utf-8").splitlines()) <= 310, file.name
+
+
+def test_every_page_is_in_the_table_of_contents() -> None:
+    """Once; docs/conf.py makes it of the front page's lists."""
+    front = ROOT / "docs/index.md"
+    listed = re.findall(r"^- \[[^\]]+\]\((\S+\.md)\)", front.read_text(encoding="utf-8"), re.MULTILINE)
+    assert sorted(front.parent / page for page in listed) == [page for page in PAGES[2:] if page != front]
+
+
+def test_a_run_on_the_page_is_one(tmp_path: Path) -> None:
+    pages = [text for page in PAGES for text in blocks(page, "toml")]
+    assert pages
+    for text in pages:
+        (tmp_path / "run.toml").write_text(text, encoding="utf-8")
+        assert read_config(tmp_path / "run.toml").data.source == ("train.en",)
+
+
+def test_torchrun_understands_the_page() -> None:
+    found = [
+        block.replace("\\\n", " ") for page in PAGES for block in blocks(page, "") if block.startswith("torchrun ")
+    ]
+    assert len(found) == 3
+    for line in found:
+        launch = parse_args(shlex.split(line)[1:])
+        assert launch.module
+        assert launch.training_script == "cutaway"
+        assert launch.training_script_args[0] in ("train", "resume")
 
 
 def test_the_table_of_families_is_up_to_date() -> None:
