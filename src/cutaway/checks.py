@@ -44,6 +44,13 @@ def check_fields(config: Any, where: str | None = None) -> None:
         check(f"{where}.{name}" if where else name, getattr(config, name), hint)
 
 
+class CheckedFields:
+    """A dataclass whose fields are checked when it is made."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
 def check(where: str, value: object, hint: Any) -> None:
     """`value` is what an annotation asks for; `where` names it in the error."""
     options = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)

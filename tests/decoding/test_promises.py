@@ -8,6 +8,7 @@ import torch
 
 import cutaway
 from cutaway.decoding import batches
+from cutaway.decoding.batch_cache import BatchCache
 from cutaway.decoding.batches import generate_in_order
 from cutaway.decoding.beam import Beams
 from cutaway.decoding.plan import SHORTEST, Plan
@@ -124,8 +125,8 @@ def test_rows_that_leave_and_join_a_cache(name: str) -> None:
     torch.manual_seed(0)
     source, target = torch.randint(VOCABULARY - 3, (5, 6)), torch.randint(VOCABULARY, (5, 8))
 
-    def begun(rows: list[int], n: int, n_source: int) -> tuple[Cache, Memory | None]:
-        memory, cache = network.encode(source[rows, :n_source]) if reads else None, Cache(capacity=n)
+    def begun(rows: list[int], n: int, n_source: int) -> tuple[BatchCache, Memory | None]:
+        memory, cache = network.encode(source[rows, :n_source]) if reads else None, BatchCache(capacity=n)
         network.decode(target[rows, :n], memory, cache)
         return cache, memory
 

@@ -1089,19 +1089,19 @@ def test_keys_and_values_grow(capacity):
         for pair in ((k, v), cache.filled[:2]):
             equal(pair[0], keys[:, :, :start])
             equal(pair[1], values[:, :, :start])
-    assert cache.keys.shape[2] >= max(12, capacity)
+    assert cache.buffers[0].shape[2] >= max(12, capacity)
 
 
 def test_capacity_saves_copies():
     cache = KVCache(20)
     cache.append(torch.randn(B, G, 3, K), torch.randn(B, G, 3, K))
-    room = cache.keys.data_ptr()
+    room = cache.buffers[0].data_ptr()
     for _ in range(17):
         cache.append(torch.randn(B, G, 1, K), torch.randn(B, G, 1, K))
-    assert cache.keys.data_ptr() == room
+    assert cache.buffers[0].data_ptr() == room
     cache.append(torch.randn(B, G, 1, K), torch.randn(B, G, 1, K))
-    assert cache.keys.data_ptr() != room
-    assert cache.keys.shape[2] == 40  # doubled
+    assert cache.buffers[0].data_ptr() != room
+    assert cache.buffers[0].shape[2] == 40  # doubled
     assert cache.length == 21
 
 

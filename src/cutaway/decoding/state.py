@@ -5,9 +5,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from cutaway.decoding.batch_cache import BatchCache
 from cutaway.decoding.history import TokenHistory
 from cutaway.decoding.plan import Plan, Request
-from cutaway.parts.cache import Cache, Memory
+from cutaway.parts.cache import Memory
 from cutaway.parts.tap import anybody_listens
 
 IDS, LOGPROBS, OTHER_IDS, OTHER_LOGPROBS = range(4)  # the tracks
@@ -40,7 +41,7 @@ class DecodingState:
         self.memory = None if network.config.encoder is None else read_sources(plan, asked)
         ids_RT = torch.tensor([ids[:1] * (length - len(ids)) + ids for ids in begun], device=device)
         room = min(max(self.room), max(32, 2 * max(map(len, self.sources))))
-        self.cache = Cache(capacity=length + room) if plan.options.cached else None
+        self.cache = BatchCache(capacity=length + room) if plan.options.cached else None
         self._fed = 0  # columns that are in the cache
         logits_RTV = self._logits(ids_RT, 1 + n_prefix)
         self.logits_RV = _own(logits_RTV[:, -1])

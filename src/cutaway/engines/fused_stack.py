@@ -111,9 +111,8 @@ class StackCall:
             assert context.memory is not None
             k, v = (split_heads(each(context.memory), self.groups) for each in (attention.k, attention.v))
             kv_cache.append(k, v)
-        assert kv_cache.keys is not None
-        assert kv_cache.values is not None
-        return kv_cache.keys, kv_cache.values
+        assert kv_cache.buffers is not None
+        return kv_cache.buffers
 
     def _bias(self, bias: Bias, n_rows: int, T: int, n_keys: int, alive: list[object]) -> Any:
         if bias.dense is None:

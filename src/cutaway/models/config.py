@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
 from cutaway import schema
-from cutaway.checks import AboveOne, Count, Positive, Probability, Size, check_fields
+from cutaway.checks import AboveOne, CheckedFields, Count, Positive, Probability, Size, check_fields
 from cutaway.errors import ConfigError
 from cutaway.parts.attention import head_width
 from cutaway.parts.block import NormPlace
@@ -117,7 +117,7 @@ Pooling = Literal["first", "mean", "last"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class LanguageModel:
+class LanguageModel(CheckedFields):
     """The next token: hidden · tableᵀ. Tied: the table is the embedding's."""
 
     kind: ClassVar[str] = "language_model"
@@ -125,12 +125,9 @@ class LanguageModel:
     bias: bool = False
     scaled: bool = False  # hidden · d_model^-½ first: the first T5, which ties without scaling its embedding
 
-    def __post_init__(self) -> None:
-        check_fields(self)
-
 
 @dataclass(frozen=True, kw_only=True)
-class MaskedLanguageModel:
+class MaskedLanguageModel(CheckedFields):
     """The token behind a mask: dense, activation, layer norm, then hidden · tableᵀ + b (BERT, DistilBERT)."""
 
     kind: ClassVar[str] = "masked_language_model"
@@ -138,12 +135,9 @@ class MaskedLanguageModel:
     activation: Activation = "gelu"
     norm_epsilon: Positive = 1e-12
 
-    def __post_init__(self) -> None:
-        check_fields(self)
-
 
 @dataclass(frozen=True, kw_only=True)
-class Classifier:
+class Classifier(CheckedFields):
     """One of `n_classes`: pool the tokens, a dense layer if `hidden` names its activation, then a linear layer."""
 
     kind: ClassVar[str] = "classifier"
@@ -152,9 +146,6 @@ class Classifier:
     hidden: Activation | None = None  # tanh: BERT's pooler; relu: DistilBERT
     bias: bool = True
     dropout: Probability = 0.0
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,16 +156,13 @@ class AnswerSpan:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SentenceVector:
+class SentenceVector(CheckedFields):
     """One vector for a sentence: pool the tokens, a dense layer if `hidden` names its activation, length 1 if asked."""
 
     kind: ClassVar[str] = "sentence_vector"
     pooling: Pooling = "mean"
     hidden: Activation | None = None
     normalized: bool = False
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
 
 Head = LanguageModel | MaskedLanguageModel | Classifier | AnswerSpan | SentenceVector
@@ -183,8 +171,19 @@ Initialization = Literal["xavier", "normal", "normal_by_depth", "truncated_norma
 """See models/init.py, where each is one short function."""
 
 
+class JsonConfig:
+    """A config that is written to JSON and read from it."""
+
+    def to_json(self) -> dict[str, Any]:
+        return dict(schema.to_json(self))
+
+    @classmethod
+    def from_json(cls, data: Any) -> Self:
+        return schema.from_json(cls, data)
+
+
 @dataclass(frozen=True, kw_only=True)
-class TransformerConfig:
+class TransformerConfig(JsonConfig):
     """An encoder, a decoder, or both; and what is read off the last block (None: its hidden states)."""
 
     kind: ClassVar[str] = "transformer"
@@ -207,12 +206,7 @@ class TransformerConfig:
                 f"the decoder (d_model={self.decoder.d_model}) reads the encoder's output "
                 f"(d_model={self.encoder.d_model}): they must be equally wide"
             )
-        if self.share_embeddings:
-            tables = [stack and (stack.vocabulary, stack.d_model) for stack in (self.encoder, self.decoder)]
-            if None in tables or tables[0] != tables[1]:
-                raise ConfigError(
-                    "share_embeddings needs an encoder and a decoder with the same vocabulary and d_model"
-                )
+        _check_sharing(self)
         if isinstance(self.head, LanguageModel) and self.decoder is None:
             raise ConfigError("a language_model head predicts the next token: it needs a decoder")
         if isinstance(self.head, MaskedLanguageModel) and (self.decoder is not None or self.last.vocabulary is None):
@@ -224,13 +218,6 @@ class TransformerConfig:
         stack = self.decoder or self.encoder
         assert stack is not None
         return stack
-
-    def to_json(self) -> dict[str, Any]:
-        return dict(schema.to_json(self))
-
-    @classmethod
-    def from_json(cls, data: Any) -> Self:
-        return schema.from_json(cls, data)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -258,7 +245,7 @@ class RecurrentStackConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RecurrentConfig:
+class RecurrentConfig(JsonConfig):
     """A recurrent encoder-decoder, with or without attention; without an encoder, a recurrent language model."""
 
     kind: ClassVar[str] = "recurrent"
@@ -282,21 +269,16 @@ class RecurrentConfig:
                 f"the encoder's last state starts the decoder, so both need one cell, not {self.encoder.cell} "
                 f"and {self.decoder.cell}"
             )
-        if self.share_embeddings and (
-            self.encoder is None
-            or (self.encoder.vocabulary, self.encoder.d_model) != (self.decoder.vocabulary, self.decoder.d_model)
-        ):
-            raise ConfigError("share_embeddings needs an encoder and a decoder with the same vocabulary and d_model")
-
-    def to_json(self) -> dict[str, Any]:
-        return dict(schema.to_json(self))
-
-    @classmethod
-    def from_json(cls, data: Any) -> Self:
-        return schema.from_json(cls, data)
+        _check_sharing(self)
 
 
 Config = TransformerConfig | RecurrentConfig
+
+
+def _check_sharing(config: Config) -> None:
+    tables = [stack and (stack.vocabulary, stack.d_model) for stack in (config.encoder, config.decoder)]
+    if config.share_embeddings and (None in tables or tables[0] != tables[1]):
+        raise ConfigError("share_embeddings needs an encoder and a decoder with the same vocabulary and d_model")
 
 
 def config_from_json(data: Any) -> Config:

@@ -113,10 +113,7 @@ def _recurrent(network: Network, generator: torch.Generator) -> None:
     """Orthogonal from state to state (Bahdanau 2015), Glorot elsewhere. An LSTM begins by remembering (bias 1), and so
     does a GRU that has no attention to look back with: with bias 0 half of its state is gone after each word."""
     looks_back = isinstance(network.config, RecurrentConfig) and network.config.attention is not None
-    for linear in _linears(network):
-        nn.init.xavier_uniform_(linear.weight, generator=generator)
-    for table in _tables(network) + _head_table(network):
-        nn.init.normal_(table, std=table.shape[1] ** -0.5, generator=generator)
+    _xavier(network, generator)
     for module in network.modules():
         if isinstance(module, RecurrentLayer):
             for gate in module.state.weight.chunk(module.state.weight.shape[0] // module.d_hidden):

@@ -88,7 +88,7 @@ class Cache:
         if grows:
             kv_cache.length, kv_cache.row_index = min(kv_cache.length, self.length), self.step_row_index
         elif self.length == 0:
-            kv_cache.length, kv_cache.keys, kv_cache.values = 0, None, None
+            kv_cache.length, kv_cache.buffers = 0, None
         return kv_cache
 
     def check(self, n_rows: int, memory: Memory | None) -> None:
@@ -125,9 +125,9 @@ class Cache:
         """Of every token, the newest `n_new` too, the row that keeps its key and value [B, S]; None: each its own."""
         if self.beam_index is None:
             return None
-        each_B1 = torch.arange(len(self.beam_index), device=self.beam_index.device).unsqueeze(1)
-        before_BS = each_B1 // self.width * self.width + self.beam_index
-        return torch.cat((before_BS, each_B1.expand(-1, self.length + n_new - before_BS.shape[1])), dim=1)
+        n_rows, device = len(self.beam_index), self.beam_index.device
+        first_B1 = torch.arange(n_rows, device=device).unsqueeze(1) // self.width * self.width  # of its text
+        return first_B1 + self.extended_beam_index(n_rows, device, self.length + n_new)
 
     def advance(self, n_new: int, visible_BS: Tensor | None) -> None:
         """The newest tokens are in."""
@@ -147,101 +147,32 @@ class Cache:
         self.mask = None if self.mask is None else self.mask.repeat_interleave(width, dim=0)
         self.state = tuple(state.repeat_interleave(width, dim=0) for state in self.state)
         for kv in self.kv.values():
-            if kv.grows and kv.keys is not None:
-                kv.select(torch.arange(kv.rows, device=kv.keys.device).repeat_interleave(width))
+            if kv.grows and kv.buffers is not None:
+                kv.select(torch.arange(kv.rows, device=kv.buffers[0].device).repeat_interleave(width))
         self.width = width
 
     def reorder(self, rows: Tensor) -> None:
         """Row i becomes what row rows[i] of the same text was: how beam search follows its hypotheses.
 
-        No key moves: who held it is written down, and attention looks there.
+        No key moves: `beam_index` says which row keeps it, and attention looks there.
         """
         self.mask = None if self.mask is None else self.mask[rows]
         self.state = tuple(state[rows] for state in self.state)
         if any(kv.grows for kv in self.kv.values()):
-            self.beam_index = self._beam_index(len(rows), rows.device)[rows]
+            self.beam_index = self.extended_beam_index(len(rows), rows.device, self.length)[rows]
 
-    def _beam_index(self, n_rows: int, device: torch.device) -> Tensor:
-        """Up to the newest token."""
+    def extended_beam_index(self, n_rows: int, device: torch.device, length: int) -> Tensor:
+        """`beam_index` up to so many tokens: each row keeps those since the last reordering."""
         own_B1 = (torch.arange(n_rows, device=device) % self.width).unsqueeze(1)
         if self.beam_index is None:
-            return own_B1.expand(-1, self.length)
-        return torch.cat((self.beam_index, own_B1.expand(-1, self.length - self.beam_index.shape[1])), dim=1)
+            return own_B1.expand(-1, length)
+        return torch.cat((self.beam_index, own_B1.expand(-1, length - self.beam_index.shape[1])), dim=1)
 
     def _materialize(self) -> None:
-        """Every row holds its own keys and values."""
+        """Every row keeps its own keys and values."""
         if (rows_BS := self.row_index(0)) is not None:
             for kv in self.kv.values():
-                if kv.grows and kv.keys is not None and kv.values is not None:
-                    kv.keys[: kv.rows, :, : kv.length] = gathered(kv.keys, rows_BS)
-                    kv.values[: kv.rows, :, : kv.length] = gathered(kv.values, rows_BS)
+                if kv.grows and kv.buffers is not None:
+                    for buffer in kv.buffers:
+                        buffer[: kv.rows, :, : kv.length] = gathered(buffer, rows_BS)
             self.beam_index = None
-
-    def move(self, here: Tensor, there: Tensor, n_rows: int, repeats: int = 1) -> None:
-        """Row here[i] becomes row there[i], then the first `n_rows` stay. Each is `repeats` neighbouring rows, which
-        share a row of the memory."""
-        rows = torch.arange(n_rows, device=here.device)
-        rows[here] = there
-        wide_rows, wide_here, wide_there = (_widened(each, repeats) for each in (rows, here, there))
-        self.mask = None if self.mask is None else self.mask[wide_rows]
-        self.beam_index = None if self.beam_index is None else self.beam_index[wide_rows]
-        self.state = tuple(state[wide_rows] for state in self.state)
-        for kv in self.kv.values():
-            if kv.grows:
-                kv.move(wide_here, wide_there, n_rows * repeats)
-            else:
-                kv.move(here, there, n_rows)
-
-    def join(self, other: "Cache") -> None:
-        """Adds the rows of another cache of the same network. The newest tokens stand side by side: those of the
-        shorter cache begin later, with hidden ones before them. A memory's begin together."""
-        length = max(self.length, other.length)
-        if self.mask is not None or other.mask is not None or self.length != other.length:
-            self.mask = torch.cat([cache._mask_of(length) for cache in (self, other)])
-        self.state = tuple(torch.cat(pair) for pair in zip(self.state, other.state, strict=True))
-        if self.beam_index is not None or other.beam_index is not None:
-            self.beam_index = torch.cat([cache._beam_index_of(length) for cache in (self, other)])
-        for name, kv in self.kv.items():
-            theirs = other.kv[name]
-            kv.join(theirs, length if kv.grows else max(kv.length, theirs.length))
-        self.length = length
-
-    def _beam_index_of(self, length: int) -> Tensor:
-        """As `_mask_of`: what is hidden, each row holds itself."""
-        kv = next(kv for kv in self.kv.values() if kv.grows)
-        assert kv.keys is not None
-        held = self._beam_index(kv.rows, kv.keys.device)
-        own_B1 = (torch.arange(kv.rows, device=held.device) % self.width).unsqueeze(1)
-        return torch.cat((own_B1.expand(-1, length - self.length), held), dim=1)
-
-    def _mask_of(self, length: int) -> Tensor:
-        """The mask with hidden tokens before the first, up to this length."""
-        kv = next((kv for kv in self.kv.values() if kv.grows), None)
-        like = self.state[0] if kv is None or kv.keys is None else kv.keys
-        n_rows = len(like) if kv is None else kv.rows
-        mask = self.mask
-        if mask is None:
-            mask = torch.ones(n_rows, self.length, dtype=torch.bool, device=like.device)
-        return F.pad(mask, (length - self.length, 0))
-
-    def trim(self, n_first: int) -> None:
-        """Forgets the first tokens, which are hidden in every row."""
-        self.length -= n_first
-        if self.mask is not None:
-            self.mask = self.mask[:, n_first:]
-            self.mask = None if bool(self.mask.all()) else self.mask
-        self.beam_index = None if self.beam_index is None else self.beam_index[:, n_first:]
-        for kv in self.kv.values():
-            if kv.grows:
-                kv.trim(n_first, self.length)
-
-    def trim_memory(self, length: int) -> None:
-        """Forgets the memory's tokens after the first `length`, which are hidden in every row."""
-        for kv in self.kv.values():
-            if not kv.grows:
-                kv.trim(0, length)
-
-
-def _widened(rows: Tensor, n: int) -> Tensor:
-    """Each row as its `n` neighbours: [2, 0] -> [4, 5, 0, 1]"""
-    return rows if n == 1 else (rows[:, None] * n + torch.arange(n, device=rows.device)).flatten()
