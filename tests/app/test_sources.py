@@ -59,6 +59,23 @@ def test_the_explanation_does_not_know_engines() -> None:
         imported = {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
         imported |= {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
         assert not {name for name in imported if name == "ctypes" or name.startswith("cutaway.engines")}, source.name
+        called = {
+            f"{node.module}.{alias.name}".removeprefix("cutaway.kernels.").split(".")[0]
+            for node in ast.walk(tree)
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("cutaway.kernels")
+            for alias in node.names
+        }
+        assert called <= {"attention", "norms", "dropout"}, source.name
+
+
+def test_the_explanation_stays_short() -> None:
+    """It is to be read in an afternoon."""
+    parts, models = (
+        {source.name: len(source.read_text(encoding="utf-8").splitlines()) for source in (SOURCES / room).glob("*.py")}
+        for room in ("parts", "models")
+    )
+    assert sum(parts.values()) + sum(models.values()) <= 3200
+    assert parts["attention.py"] <= 190
 
 
 def test_imports_go_downward() -> None:
