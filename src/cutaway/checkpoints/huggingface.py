@@ -17,7 +17,7 @@ from torch import Tensor
 from cutaway.checkpoints.families import BY_MODEL_TYPE, FAMILIES
 from cutaway.checkpoints.family import Architecture, Contents, Family, is_bare
 from cutaway.checkpoints.fill import assign_weights, common_dtype, on_meta_safely, unwrap
-from cutaway.checkpoints.keys import Keys
+from cutaway.checkpoints.keys import RESOLVED, Keys
 from cutaway.checkpoints.rules import ExpandedRule, NameMap, Operation
 from cutaway.checkpoints.sentence import read_pooling, write_pooling
 from cutaway.checkpoints.usage import Files, read_side_files, read_usage
@@ -381,9 +381,6 @@ def _lost(
     return differences(config, family.read(Keys(keys), contents, head))
 
 
-_SAID_BY = {"d_head": "head_width", "n_kv_heads": "kv_heads"}  # None there means what the property says
-
-
 def differences(ours: Any, theirs: Any, where: str = "") -> list[str]:
     """The fields in which two configs differ and that change numbers: all but first weights and dropout."""
     if not is_dataclass(ours) or type(ours) is not type(theirs):
@@ -391,7 +388,7 @@ def differences(ours: Any, theirs: Any, where: str = "") -> list[str]:
     found: list[str] = []
     for item in fields(ours):
         if item.name != "initialization" and not item.name.endswith("dropout"):
-            name = _SAID_BY.get(item.name, item.name)
+            name = RESOLVED.get(item.name, item.name)
             place = f"{where}.{item.name}".lstrip(".")
             found += differences(getattr(ours, name), getattr(theirs, name), place)
     return found

@@ -1,6 +1,7 @@
-"""A config.json of Hugging Face, read key by key: typed, bounded, and knowing what nobody asked for."""
+"""A config.json of Hugging Face, read key by key or by a table of keys: typed, bounded, unknown keys reported."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from cutaway.errors import CheckpointError, unknown
@@ -84,6 +85,9 @@ class Keys:
             raise self.wrong(name, value, "true or false")
         return value
 
+    def positive(self, name: str, default: float) -> float:
+        return self.number(name, default, low=1e-30)
+
     def choice(self, name: str, default: str, choices: Mapping[str, C]) -> C:
         value = self.get(name, default)
         if not isinstance(value, str) or value not in choices:
@@ -92,6 +96,13 @@ class Keys:
 
     def activation(self, name: str, default: str) -> Activation:
         return self.choice(name, default, ACTIVATIONS)
+
+    def read(self, table: "Iterable[Key]", side: str = "") -> dict[str, Any]:
+        """The fields of a config that a table gives; those whose key is absent and has no default are left out."""
+        rows = [(row, row.name(side)) for row in table]
+        return {
+            row.ours: row.read(self, name, row.default) for row, name in rows if self.get(name, row.default) is not None
+        }
 
     def only(self, name: str, *values: Any, why: str) -> None:
         """A key that cutaway takes at these values alone (or absent); `why` says what it lacks."""
@@ -115,6 +126,35 @@ class Keys:
 
     @property
     def unread(self) -> list[str]:
-        """Keys that nobody knows: they may mean nothing, or something that cutaway does not do."""
+        """Unknown keys: they may mean nothing, or something that cutaway does not do."""
         known = self.asked | ELSEWHERE
         return sorted(key for key in self.data if key not in known and not key.startswith("_"))
+
+
+@dataclass(frozen=True)
+class Key:
+    """A row of a family's table: a key of config.json, the field that it gives, and what an absent key means.
+
+    `{side}` in it stands for encoder or decoder. A `default` of None leaves the field to the config.
+    """
+
+    theirs: str
+    ours: str
+    default: Any = None
+    read: Callable[[Keys, str, Any], Any] = Keys.count
+
+    def name(self, side: str) -> str:
+        return self.theirs.replace("{side}", side)
+
+
+RESOLVED = {"d_head": "head_width", "n_kv_heads": "kv_heads"}
+"""Fields of a StackConfig that may be None, and the property that says what they are then."""
+
+
+def write_keys(table: Iterable[Key], config: Any, side: str = "") -> dict[str, Any]:
+    """The keys from which `Keys.read` gives a config's fields back."""
+    written: dict[str, Any] = {}
+    for row in table:
+        value = getattr(config, RESOLVED.get(row.ours, row.ours))
+        written[row.name(side)] = row.default if value is None else ACTIVATION_NAMES.get(value, value)
+    return written

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from cutaway.checkpoints.family import Architecture, Contents, Family, class_keys, n_classes
-from cutaway.checkpoints.keys import ACTIVATION_NAMES, Keys
+from cutaway.checkpoints.keys import Key, Keys, write_keys
 from cutaway.checkpoints.rules import NameMap, Rule
 from cutaway.models.config import (
     AnswerSpan,
@@ -58,36 +58,34 @@ def names(config: TransformerConfig) -> NameMap:
     return replace(NAMES, head=head, copies={old: new}, ignored=(*NAMES.ignored, old))
 
 
+ACTIVATION = Key("hidden_act", "activation", "gelu", Keys.activation)
+EPSILON = Key("layer_norm_eps", "norm_epsilon", 1e-12, Keys.positive)
+KEYS = (
+    Key("vocab_size", "vocabulary", 30522),
+    Key("num_hidden_layers", "n_blocks", 12),
+    Key("hidden_size", "d_model", 768),
+    Key("num_attention_heads", "n_heads", 12),
+    Key("intermediate_size", "d_ff", 3072),
+    ACTIVATION,
+    EPSILON,
+    Key("max_position_embeddings", "max_positions", 512),
+    Key("type_vocab_size", "n_segments", 2),
+    Key("hidden_dropout_prob", "dropout", 0.1, Keys.probability),
+    Key("attention_probs_dropout_prob", "attention_dropout", 0.1, Keys.probability),
+)
+
+
 def read(keys: Keys, contents: Contents, head: Head | None) -> TransformerConfig:
     keys.only("position_embedding_type", "absolute", why="cutaway's BERT has absolute positions only")
     keys.only("is_decoder", False, why="cutaway's BERT is an encoder")
     keys.only("add_cross_attention", False, why="cutaway's BERT is an encoder")
-    keys.ignore("classifier_dropout", "tie_word_embeddings", "hidden_act")
-    encoder = StackConfig(
-        vocabulary=keys.count("vocab_size", 30522),
-        n_blocks=keys.count("num_hidden_layers", 12),
-        d_model=keys.count("hidden_size", 768),
-        n_heads=keys.count("num_attention_heads", 12),
-        d_ff=keys.count("intermediate_size", 3072),
-        activation=keys.activation("hidden_act", "gelu"),
-        norm_epsilon=keys.number("layer_norm_eps", 1e-12, low=1e-30),
-        positions="learned",
-        max_positions=keys.count("max_position_embeddings", 512),
-        n_segments=keys.count("type_vocab_size", 2),
-        scale_embedding=False,
-        norm_embedding=True,
-        dropout=keys.probability("hidden_dropout_prob", 0.1),
-        attention_dropout=keys.probability("attention_probs_dropout_prob", 0.1),
-    )
+    keys.ignore("classifier_dropout", "tie_word_embeddings")
+    encoder = StackConfig(positions="learned", scale_embedding=False, norm_embedding=True, **keys.read(KEYS))
     return TransformerConfig(encoder=encoder, head=head, initialization="truncated_normal")
 
 
 def masked_language_model(keys: Keys, contents: Contents) -> Head:
-    return MaskedLanguageModel(
-        tied=contents.tied(PROJECTION, WORDS),
-        activation=keys.activation("hidden_act", "gelu"),
-        norm_epsilon=keys.number("layer_norm_eps", 1e-12, low=1e-30),
-    )
+    return MaskedLanguageModel(tied=contents.tied(PROJECTION, WORDS), **keys.read((ACTIVATION, EPSILON)))
 
 
 def classifier(keys: Keys, contents: Contents) -> Head:
@@ -101,21 +99,10 @@ def pooler(keys: Keys, contents: Contents) -> Head | None:
 
 
 def write(config: TransformerConfig) -> dict[str, Any]:
-    stack = config.last
     return {
-        "vocab_size": stack.vocabulary,
-        "num_hidden_layers": stack.n_blocks,
-        "hidden_size": stack.d_model,
-        "num_attention_heads": stack.n_heads,
-        "intermediate_size": stack.d_ff,
-        "hidden_act": ACTIVATION_NAMES[stack.activation],
-        "layer_norm_eps": stack.norm_epsilon,
-        "max_position_embeddings": stack.max_positions,
-        "type_vocab_size": stack.n_segments,
-        "hidden_dropout_prob": stack.dropout,
-        "attention_probs_dropout_prob": stack.attention_dropout,
+        **write_keys(KEYS, config.last),
         "classifier_dropout": config.head.dropout if isinstance(config.head, Classifier) else None,
-        "tie_word_embeddings": config.head.tied if isinstance(config.head, MaskedLanguageModel) else True,
+        "tie_word_embeddings": getattr(config.head, "tied", True),
         "position_embedding_type": "absolute",
         **class_keys(config),
     }

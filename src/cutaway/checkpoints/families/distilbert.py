@@ -3,7 +3,7 @@
 from typing import Any
 
 from cutaway.checkpoints.family import BODY, Architecture, Contents, Family, class_keys, n_classes
-from cutaway.checkpoints.keys import ACTIVATION_NAMES, Keys
+from cutaway.checkpoints.keys import Key, Keys, write_keys
 from cutaway.checkpoints.rules import NameMap, Rule
 from cutaway.models.config import (
     AnswerSpan,
@@ -44,31 +44,32 @@ NAMES = NameMap(
 )
 
 
+ACTIVATION = Key("activation", "activation", "gelu", Keys.activation)
+KEYS = (
+    Key("vocab_size", "vocabulary", 30522),
+    Key("n_layers", "n_blocks", 6),
+    Key("dim", "d_model", 768),
+    Key("n_heads", "n_heads", 12),
+    Key("hidden_dim", "d_ff", 3072),
+    ACTIVATION,
+    Key("max_position_embeddings", "max_positions", 512),
+    Key("dropout", "dropout", 0.1, Keys.probability),
+    Key("attention_dropout", "attention_dropout", 0.1, Keys.probability),
+)
+
+
 def read(keys: Keys, contents: Contents, head: Head | None) -> TransformerConfig:
     # sinusoidal_pos_embds: how positions began; the file has them as a table in either case.
     keys.ignore("sinusoidal_pos_embds", "qa_dropout", "seq_classif_dropout", "tie_weights_", "tie_word_embeddings")
     encoder = StackConfig(
-        vocabulary=keys.count("vocab_size", 30522),
-        n_blocks=keys.count("n_layers", 6),
-        d_model=keys.count("dim", 768),
-        n_heads=keys.count("n_heads", 12),
-        d_ff=keys.count("hidden_dim", 3072),
-        activation=keys.activation("activation", "gelu"),
-        norm_epsilon=EPSILON,
-        positions="learned",
-        max_positions=keys.count("max_position_embeddings", 512),
-        scale_embedding=False,
-        norm_embedding=True,
-        dropout=keys.probability("dropout", 0.1),
-        attention_dropout=keys.probability("attention_dropout", 0.1),
+        norm_epsilon=EPSILON, positions="learned", scale_embedding=False, norm_embedding=True, **keys.read(KEYS)
     )
     return TransformerConfig(encoder=encoder, head=head, initialization="normal")
 
 
 def masked_language_model(keys: Keys, contents: Contents) -> Head:
-    return MaskedLanguageModel(
-        tied=contents.tied(PROJECTION, WORDS), activation=keys.activation("activation", "gelu"), norm_epsilon=EPSILON
-    )
+    tied = contents.tied(PROJECTION, WORDS)
+    return MaskedLanguageModel(tied=tied, norm_epsilon=EPSILON, **keys.read([ACTIVATION]))
 
 
 def classifier(keys: Keys, contents: Contents) -> Head:
@@ -76,18 +77,9 @@ def classifier(keys: Keys, contents: Contents) -> Head:
 
 
 def write(config: TransformerConfig) -> dict[str, Any]:
-    stack = config.last
     return {
-        "vocab_size": stack.vocabulary,
-        "n_layers": stack.n_blocks,
-        "dim": stack.d_model,
-        "n_heads": stack.n_heads,
-        "hidden_dim": stack.d_ff,
-        "activation": ACTIVATION_NAMES[stack.activation],
-        "max_position_embeddings": stack.max_positions,
-        "dropout": stack.dropout,
-        "attention_dropout": stack.attention_dropout,
-        "tie_word_embeddings": config.head.tied if isinstance(config.head, MaskedLanguageModel) else True,
+        **write_keys(KEYS, config.last),
+        "tie_word_embeddings": getattr(config.head, "tied", True),
         **({"seq_classif_dropout": config.head.dropout} if isinstance(config.head, Classifier) else {}),
         **class_keys(config),
     }

@@ -3,7 +3,7 @@
 from typing import Any
 
 from cutaway.checkpoints.family import BODY, Architecture, Contents, Family, class_keys, n_classes
-from cutaway.checkpoints.keys import ACTIVATION_NAMES, Keys
+from cutaway.checkpoints.keys import Key, Keys, write_keys
 from cutaway.checkpoints.rules import FLIP, NameMap, Rule, split, split_columns
 from cutaway.models.config import AnswerSpan, Classifier, Head, LanguageModel, StackConfig, TransformerConfig
 
@@ -34,29 +34,30 @@ NAMES = NameMap(
 )
 
 
+KEYS = (
+    Key("vocab_size", "vocabulary", 50257),
+    Key("n_layer", "n_blocks", 12),
+    Key("n_embd", "d_model", 768),
+    Key("n_head", "n_heads", 12),
+    Key("n_inner", "d_ff"),
+    Key("activation_function", "activation", "gelu_new", Keys.activation),
+    Key("layer_norm_epsilon", "norm_epsilon", 1e-5, Keys.positive),
+    Key("n_positions", "max_positions", 1024),
+    Key("scale_attn_weights", "scale_scores", True, Keys.flag),
+    Key("resid_pdrop", "dropout", 0.1, Keys.probability),
+    Key("attn_pdrop", "attention_dropout", 0.1, Keys.probability),
+)
+
+
 def read(keys: Keys, contents: Contents, head: Head | None) -> TransformerConfig:
     keys.only("scale_attn_by_inverse_layer_idx", False, why="cutaway does not scale scores by depth")
     keys.only("add_cross_attention", False, why="cutaway's GPT-2 has no encoder")
     # n_ctx repeats n_positions; reorder_and_upcast_attn changes the order of computing, not the result.
     keys.ignore("n_ctx", "reorder_and_upcast_attn", "embd_pdrop", "tie_word_embeddings")
     keys.ignore(*(f"summary_{name}" for name in ("type", "use_proj", "activation", "proj_to_labels", "first_dropout")))
-    d_model = keys.count("n_embd", 768)
-    decoder = StackConfig(
-        vocabulary=keys.count("vocab_size", 50257),
-        n_blocks=keys.count("n_layer", 12),
-        d_model=d_model,
-        n_heads=keys.count("n_head", 12),
-        d_ff=keys.optional_count("n_inner") or 4 * d_model,
-        activation=keys.activation("activation_function", "gelu_new"),
-        norm_place="pre",
-        norm_epsilon=keys.number("layer_norm_epsilon", 1e-5, low=1e-30),
-        positions="learned",
-        max_positions=keys.count("n_positions", 1024),
-        scale_embedding=False,
-        scale_scores=keys.flag("scale_attn_weights", True),
-        dropout=keys.probability("resid_pdrop", 0.1),
-        attention_dropout=keys.probability("attn_pdrop", 0.1),
-    )
+    given = keys.read(KEYS)
+    given.setdefault("d_ff", 4 * given["d_model"])
+    decoder = StackConfig(norm_place="pre", positions="learned", scale_embedding=False, **given)
     return TransformerConfig(decoder=decoder, head=head, initialization="normal_by_depth")
 
 
@@ -70,21 +71,10 @@ def classifier(keys: Keys, contents: Contents) -> Head:
 
 
 def write(config: TransformerConfig) -> dict[str, Any]:
-    stack = config.last
     return {
-        "vocab_size": stack.vocabulary,
-        "n_layer": stack.n_blocks,
-        "n_embd": stack.d_model,
-        "n_head": stack.n_heads,
-        "n_inner": stack.d_ff,
-        "activation_function": ACTIVATION_NAMES[stack.activation],
-        "layer_norm_epsilon": stack.norm_epsilon,
-        "n_positions": stack.max_positions,
-        "scale_attn_weights": stack.scale_scores,
-        "resid_pdrop": stack.dropout,
-        "embd_pdrop": stack.dropout,
-        "attn_pdrop": stack.attention_dropout,
-        "tie_word_embeddings": config.head.tied if isinstance(config.head, LanguageModel) else True,
+        **write_keys(KEYS, config.last),
+        "embd_pdrop": config.last.dropout,
+        "tie_word_embeddings": getattr(config.head, "tied", True),
         **class_keys(config),
     }
 

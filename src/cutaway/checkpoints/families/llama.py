@@ -1,9 +1,10 @@
 """Llama 1 to 3.x, and what is shaped like it: Mistral, Qwen2."""
 
+from functools import partial
 from typing import Any
 
 from cutaway.checkpoints.family import BODY, Architecture, Contents, Family, class_keys, n_classes
-from cutaway.checkpoints.keys import ACTIVATION_NAMES, Keys
+from cutaway.checkpoints.keys import Key, Keys, write_keys
 from cutaway.checkpoints.rules import NameMap, Rule
 from cutaway.errors import CheckpointError
 from cutaway.models.config import AnswerSpan, Classifier, Head, LanguageModel, StackConfig, TransformerConfig
@@ -37,6 +38,29 @@ NAMES = NameMap(
 )
 
 
+POSITIONS = Key("max_position_embeddings", "max_positions", 2048)
+KEYS = (
+    Key("vocab_size", "vocabulary", 32000),
+    Key("num_hidden_layers", "n_blocks", 32),
+    Key("hidden_size", "d_model", 4096),
+    Key("num_attention_heads", "n_heads", 32),
+    Key("num_key_value_heads", "n_kv_heads"),
+    Key("head_dim", "d_head"),
+    Key("intermediate_size", "d_ff", 11008),
+    Key("hidden_act", "activation", "silu", Keys.activation),
+    Key("rms_norm_eps", "norm_epsilon", 1e-6, Keys.positive),
+    POSITIONS,
+    Key("mlp_bias", "ff_bias", False, Keys.flag),
+    Key("attention_dropout", "attention_dropout", 0.0, Keys.probability),
+)
+SCALING = (
+    Key("factor", "factor", 8.0, partial(Keys.number, low=1.0)),
+    Key("low_freq_factor", "low_frequency_factor", 1.0, partial(Keys.number, low=1e-6)),
+    Key("high_freq_factor", "high_frequency_factor", 4.0, partial(Keys.number, low=1e-6)),
+    Key("original_max_position_embeddings", "original_positions"),
+)
+
+
 def rotation(keys: Keys) -> tuple[float, RotaryScaling | None]:
     """Base and scaling: v4 says rope_theta and rope_scaling, v5 rope_parameters."""
     scaling, given = keys.part("rope_scaling"), keys.part("rope_parameters")
@@ -49,12 +73,7 @@ def rotation(keys: Keys) -> tuple[float, RotaryScaling | None]:
         raise CheckpointError(
             f"{keys.where}: rotary positions of type {str(kind)[:40]!r}; cutaway knows 'default' and 'llama3'"
         )
-    return base, RotaryScaling(
-        factor=given.number("factor", 8.0, low=1.0),
-        low_frequency_factor=given.number("low_freq_factor", 1.0, low=1e-6),
-        high_frequency_factor=given.number("high_freq_factor", 4.0, low=1e-6),
-        original_positions=given.count("original_max_position_embeddings", keys.count("max_position_embeddings", 2048)),
-    )
+    return base, RotaryScaling(**{"original_positions": keys.read([POSITIONS])["max_positions"]} | given.read(SCALING))
 
 
 def read(keys: Keys, contents: Contents, head: Head | None) -> TransformerConfig:
@@ -62,29 +81,20 @@ def read(keys: Keys, contents: Contents, head: Head | None) -> TransformerConfig
     keys.only("partial_rotary_factor", 1.0, why="cutaway turns whole heads")
     keys.ignore("tie_word_embeddings", "default_theta")
     base, scaling = rotation(keys)
-    n_heads = keys.count("num_attention_heads", 32)
-    n_blocks = keys.count("num_hidden_layers", 32)
-    window, window_blocks = _window(keys, model_type, n_blocks, len(contents.places))
-    d_model = keys.count("hidden_size", 4096)
-    d_head = keys.optional_count("head_dim")
+    given = keys.read(KEYS)
+    n_heads, d_model = given["n_heads"], given["d_model"]
+    given.setdefault("n_kv_heads", 8 if model_type == "mistral" else n_heads)
+    if given.get("d_head", 0) * n_heads == d_model:
+        del given["d_head"]  # as if it were not given
+    window, window_blocks = _window(keys, model_type, given["n_blocks"], len(contents.places))
     qkv_bias = out_bias = keys.flag("attention_bias", False)
     if model_type == "qwen2":
         qkv_bias, out_bias = True, False  # no key says so
     decoder = StackConfig(
-        vocabulary=keys.count("vocab_size", 32000),
-        n_blocks=n_blocks,
-        d_model=d_model,
-        n_heads=n_heads,
-        n_kv_heads=keys.count("num_key_value_heads", 8 if model_type == "mistral" else n_heads),
-        d_head=None if d_head is None or d_head * n_heads == d_model else d_head,
-        d_ff=keys.count("intermediate_size", 11008),
-        activation=keys.activation("hidden_act", "silu"),
         gated=True,
         norm="rms",
         norm_place="pre",
-        norm_epsilon=keys.number("rms_norm_eps", 1e-6, low=1e-30),
         positions="rotary",
-        max_positions=keys.count("max_position_embeddings", 2048),
         rotary_base=base,
         rotary_scaling=scaling,
         window=window,
@@ -92,9 +102,8 @@ def read(keys: Keys, contents: Contents, head: Head | None) -> TransformerConfig
         scale_embedding=False,
         qkv_bias=qkv_bias,
         out_bias=out_bias,
-        ff_bias=keys.flag("mlp_bias", False),
         dropout=0.0,
-        attention_dropout=keys.probability("attention_dropout", 0.0),
+        **given,
     )
     return TransformerConfig(decoder=decoder, head=head, initialization="normal")
 
@@ -147,30 +156,13 @@ def write(config: TransformerConfig) -> dict[str, Any]:
     stack = config.last
     rope: dict[str, Any] = {"rope_theta": stack.rotary_base, "rope_type": "default"}
     if (scaling := stack.rotary_scaling) is not None:
-        rope |= {
-            "rope_type": "llama3",
-            "factor": scaling.factor,
-            "low_freq_factor": scaling.low_frequency_factor,
-            "high_freq_factor": scaling.high_frequency_factor,
-            "original_max_position_embeddings": scaling.original_positions,
-        }
+        rope |= {"rope_type": "llama3", **write_keys(SCALING, scaling)}
     return {
         **_window_keys(stack),
-        "vocab_size": stack.vocabulary,
-        "num_hidden_layers": stack.n_blocks,
-        "hidden_size": stack.d_model,
-        "num_attention_heads": stack.n_heads,
-        "num_key_value_heads": stack.kv_heads,
-        "head_dim": stack.head_width,
-        "intermediate_size": stack.d_ff,
-        "hidden_act": ACTIVATION_NAMES[stack.activation],
-        "rms_norm_eps": stack.norm_epsilon,
-        "max_position_embeddings": stack.max_positions or 2048,
+        **write_keys(KEYS, stack),
         "rope_theta": stack.rotary_base,  # said twice: for readers of v4 and of v5
         "rope_scaling": None if scaling is None else rope,
         "rope_parameters": rope,
-        "mlp_bias": stack.ff_bias,
-        "attention_dropout": stack.attention_dropout,
         "tie_word_embeddings": isinstance(config.head, LanguageModel) and config.head.tied,
         **class_keys(config),
     }

@@ -3,7 +3,7 @@
 from typing import Any
 
 from cutaway.checkpoints.family import BODY, Architecture, Contents, Family
-from cutaway.checkpoints.keys import ACTIVATION_NAMES, Keys
+from cutaway.checkpoints.keys import Key, Keys, write_keys
 from cutaway.checkpoints.rules import ROW, NameMap, Rule
 from cutaway.errors import CheckpointError
 from cutaway.models.config import Head, LanguageModel, StackConfig, TransformerConfig
@@ -50,6 +50,20 @@ def names(config: TransformerConfig) -> NameMap:
     )
 
 
+KEYS = (
+    Key("{side}_layers", "n_blocks", 12),
+    Key("d_model", "d_model", 1024),
+    Key("{side}_attention_heads", "n_heads", 16),
+    Key("{side}_ffn_dim", "d_ff", 4096),
+    Key("activation_function", "activation", "gelu", Keys.activation),
+    Key("max_position_embeddings", "max_positions", 1024),
+    Key("scale_embedding", "scale_embedding", False, Keys.flag),
+    Key("dropout", "dropout", 0.1, Keys.probability),
+    Key("attention_dropout", "attention_dropout", 0.0, Keys.probability),
+    Key("activation_dropout", "ff_dropout", 0.0, Keys.probability),
+)
+
+
 def read(keys: Keys, contents: Contents, head: Head | None) -> TransformerConfig:
     why = "cutaway's Marian is the 2017 Transformer, with norms after each sublayer and sinusoidal positions"
     keys.only("normalize_before", False, why=why)
@@ -59,26 +73,12 @@ def read(keys: Keys, contents: Contents, head: Head | None) -> TransformerConfig
     keys.only("extra_pos_embeddings", 0, 1, 2, why=why)  # of another model of that code; sinusoids need none
     keys.ignore("add_bias_logits", "tie_word_embeddings", "classifier_dropout", "classif_dropout", "num_hidden_layers")
     keys.ignore("hidden_size", "num_attention_heads", "is_decoder", "bos_token_id", "do_blenderbot_90_layernorm")
-    activation = keys.activation("activation_function", "gelu")
     shared = keys.flag("share_encoder_decoder_embeddings", True) and not _two_tables(contents)
     vocabulary = keys.count("vocab_size", 58101)
     target_vocabulary = keys.count("decoder_vocab_size", vocabulary)
 
     def stack(side: str, n_words: int) -> StackConfig:
-        return StackConfig(
-            vocabulary=n_words,
-            n_blocks=keys.count(f"{side}_layers", 12),
-            d_model=keys.count("d_model", 1024),
-            n_heads=keys.count(f"{side}_attention_heads", 16),
-            d_ff=keys.count(f"{side}_ffn_dim", 4096),
-            activation=activation,
-            positions="sinusoidal_halves",
-            max_positions=keys.count("max_position_embeddings", 1024),
-            scale_embedding=keys.flag("scale_embedding", False),
-            dropout=keys.probability("dropout", 0.1),
-            attention_dropout=keys.probability("attention_dropout", 0.0),
-            ff_dropout=keys.probability("activation_dropout", 0.0),
-        )
+        return StackConfig(vocabulary=n_words, positions="sinusoidal_halves", **keys.read(KEYS, side))
 
     decoder = stack("decoder", vocabulary if shared else target_vocabulary)
     return TransformerConfig(encoder=stack("encoder", vocabulary), decoder=decoder, head=head, share_embeddings=shared)
@@ -100,25 +100,13 @@ def write(config: TransformerConfig) -> dict[str, Any]:
         raise CheckpointError("its tables are either all shared, the output's too, or none is")
     sides: dict[str, Any] = {}
     for side, stack in (("encoder", config.encoder), ("decoder", config.decoder)):
-        if stack is not None:
-            sides |= {
-                f"{side}_layers": stack.n_blocks,
-                f"{side}_attention_heads": stack.n_heads,
-                f"{side}_ffn_dim": stack.d_ff,
-            }
+        sides |= {} if stack is None else write_keys(KEYS, stack, side)
     last = config.last
     return {
         **sides,
         "num_hidden_layers": (config.encoder or last).n_blocks,
         "vocab_size": (config.encoder or last).vocabulary,
         "decoder_vocab_size": last.vocabulary,
-        "d_model": last.d_model,
-        "activation_function": ACTIVATION_NAMES[last.activation],
-        "max_position_embeddings": last.max_positions or 1024,
-        "scale_embedding": last.scale_embedding,
-        "dropout": last.dropout,
-        "attention_dropout": last.attention_dropout,
-        "activation_dropout": last.ff_dropout,
         "share_encoder_decoder_embeddings": config.share_embeddings,
         "tie_word_embeddings": not isinstance(config.head, LanguageModel) or config.head.tied,
         "is_encoder_decoder": True,

@@ -3,7 +3,7 @@
 from typing import Any
 
 from cutaway.checkpoints.family import Architecture, Contents, Family
-from cutaway.checkpoints.keys import ACTIVATION_NAMES, ACTIVATIONS, Keys
+from cutaway.checkpoints.keys import ACTIVATION_NAMES, ACTIVATIONS, Key, Keys, write_keys
 from cutaway.checkpoints.rules import NameMap, Rule
 from cutaway.errors import CheckpointError
 from cutaway.models.config import Head, LanguageModel, StackConfig, TransformerConfig
@@ -65,33 +65,37 @@ def _feedforward(keys: Keys) -> tuple[Activation, bool]:
     return ACTIVATIONS[name], gated == "gated"
 
 
+KEYS = (
+    Key("vocab_size", "vocabulary", 32128),
+    Key("d_model", "d_model", 512),
+    Key("num_heads", "n_heads", 8),
+    Key("d_kv", "d_head", 64),
+    Key("d_ff", "d_ff", 2048),
+    Key("layer_norm_epsilon", "norm_epsilon", 1e-6, Keys.positive),
+    Key("relative_attention_num_buckets", "t5_buckets", 32),
+    Key("relative_attention_max_distance", "t5_max_distance", 128),
+    Key("dropout_rate", "dropout", 0.1, Keys.probability),
+)
+
+
 def read(keys: Keys, contents: Contents, head: Head | None) -> TransformerConfig:
     keys.ignore("tie_word_embeddings", "scale_decoder_outputs", "n_positions", "classifier_dropout", "is_decoder")
     activation, gated = _feedforward(keys)
-    dropout = keys.probability("dropout_rate", 0.1)
     n_blocks = keys.count("num_layers", 6)
-    sizes: dict[str, Any] = {
-        "vocabulary": keys.count("vocab_size", 32128),
-        "d_model": keys.count("d_model", 512),
-        "n_heads": keys.count("num_heads", 8),
-        "d_head": keys.count("d_kv", 64),
-        "d_ff": keys.count("d_ff", 2048),
+    given = keys.read(KEYS)
+    sizes = given | {
         "activation": activation,
         "gated": gated,
         "norm": "rms",
         "norm_place": "pre",
-        "norm_epsilon": keys.number("layer_norm_epsilon", 1e-6, low=1e-30),
         "positions": "t5_bias",
-        "t5_buckets": keys.count("relative_attention_num_buckets", 32),
-        "t5_max_distance": keys.count("relative_attention_max_distance", 128),
         "scale_embedding": False,
         "scale_scores": False,
         "qkv_bias": False,
         "out_bias": False,
         "ff_bias": False,
-        "dropout": dropout,
-        "attention_dropout": dropout,
-        "ff_dropout": dropout,
+        "attention_dropout": given["dropout"],
+        "ff_dropout": given["dropout"],
     }
     decoder_blocks = keys.count("num_decoder_layers", n_blocks)
     encoder = StackConfig(n_blocks=n_blocks, **sizes)
@@ -117,18 +121,10 @@ def write(config: TransformerConfig) -> dict[str, Any]:
     gated_gelu = stack.gated and stack.activation == "gelu_tanh"
     scaled = not isinstance(config.head, LanguageModel) or config.head.scaled
     return {
-        "vocab_size": stack.vocabulary,
+        **write_keys(KEYS, stack),
         "num_layers": (config.encoder or stack).n_blocks,
         "num_decoder_layers": stack.n_blocks,
-        "d_model": stack.d_model,
-        "num_heads": stack.n_heads,
-        "d_kv": stack.head_width,
-        "d_ff": stack.d_ff,
         "feed_forward_proj": "gated-gelu" if gated_gelu else f"gated-{name}" if stack.gated else name,
-        "layer_norm_epsilon": stack.norm_epsilon,
-        "relative_attention_num_buckets": stack.t5_buckets,
-        "relative_attention_max_distance": stack.t5_max_distance,
-        "dropout_rate": stack.dropout,
         "tie_word_embeddings": scaled,  # v4 means the scaling by it, and so does v5 when it reads such a file
         "scale_decoder_outputs": scaled,
         "is_encoder_decoder": config.decoder is not None,

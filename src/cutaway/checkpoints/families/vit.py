@@ -3,7 +3,7 @@
 from typing import Any
 
 from cutaway.checkpoints.family import Architecture, Contents, Family, class_keys, n_classes
-from cutaway.checkpoints.keys import ACTIVATION_NAMES, Keys
+from cutaway.checkpoints.keys import Key, Keys, write_keys
 from cutaway.checkpoints.rules import ROW, NameMap, Rule, flatten
 from cutaway.errors import CheckpointError
 from cutaway.models.config import Classifier, Head, PatchConfig, SentenceVector, StackConfig, TransformerConfig
@@ -51,26 +51,30 @@ def _square(keys: Keys, name: str, default: int) -> int:
     return keys.count(name, default)
 
 
+WIDTH = Key("hidden_size", "d_model", 768)
+PATCHES = (
+    Key("image_size", "image_size", 224, _square),
+    Key("patch_size", "patch_size", 16, _square),
+    Key("num_channels", "channels", 3),
+)
+KEYS = (
+    Key("num_hidden_layers", "n_blocks", 12),
+    WIDTH,
+    Key("num_attention_heads", "n_heads", 12),
+    Key("intermediate_size", "d_ff", 3072),
+    Key("hidden_act", "activation", "gelu", Keys.activation),
+    Key("layer_norm_eps", "norm_epsilon", 1e-12, Keys.positive),
+    Key("qkv_bias", "qkv_bias", True, Keys.flag),
+    Key("hidden_dropout_prob", "dropout", 0.0, Keys.probability),
+    Key("attention_probs_dropout_prob", "attention_dropout", 0.0, Keys.probability),
+)
+
+
 def read(keys: Keys, contents: Contents, head: Head | None) -> TransformerConfig:
     keys.ignore("encoder_stride", "pooler_output_size", "pooler_act")
+    patches = PatchConfig(**keys.read(PATCHES))
     encoder = StackConfig(
-        patches=PatchConfig(
-            image_size=_square(keys, "image_size", 224),
-            patch_size=_square(keys, "patch_size", 16),
-            channels=keys.count("num_channels", 3),
-        ),
-        n_blocks=keys.count("num_hidden_layers", 12),
-        d_model=keys.count("hidden_size", 768),
-        n_heads=keys.count("num_attention_heads", 12),
-        d_ff=keys.count("intermediate_size", 3072),
-        activation=keys.activation("hidden_act", "gelu"),
-        norm_place="pre",
-        norm_epsilon=keys.number("layer_norm_eps", 1e-12, low=1e-30),
-        positions="learned",
-        scale_embedding=False,
-        qkv_bias=keys.flag("qkv_bias", True),
-        dropout=keys.probability("hidden_dropout_prob", 0.0),
-        attention_dropout=keys.probability("attention_probs_dropout_prob", 0.0),
+        patches=patches, norm_place="pre", positions="learned", scale_embedding=False, **keys.read(KEYS)
     )
     return TransformerConfig(encoder=encoder, head=head, initialization="truncated_normal")
 
@@ -79,28 +83,12 @@ def pooler(keys: Keys, contents: Contents) -> Head | None:
     """Some bare encoders were saved with the pooler and some without."""
     if "pooler.dense.weight" not in contents:
         return None
-    width = keys.count("hidden_size", 768)
-    keys.only("pooler_output_size", width, why="cutaway's pooler is as wide as the model")
+    keys.only("pooler_output_size", *keys.read([WIDTH]).values(), why="cutaway's pooler is as wide as the model")
     return SentenceVector(pooling="first", hidden=keys.activation("pooler_act", "tanh"))
 
 
 def write(config: TransformerConfig) -> dict[str, Any]:
-    stack, patches = config.last, _patches(config)
-    return {
-        "image_size": patches.image_size,
-        "patch_size": patches.patch_size,
-        "num_channels": patches.channels,
-        "num_hidden_layers": stack.n_blocks,
-        "hidden_size": stack.d_model,
-        "num_attention_heads": stack.n_heads,
-        "intermediate_size": stack.d_ff,
-        "hidden_act": ACTIVATION_NAMES[stack.activation],
-        "layer_norm_eps": stack.norm_epsilon,
-        "qkv_bias": stack.qkv_bias,
-        "hidden_dropout_prob": stack.dropout,
-        "attention_probs_dropout_prob": stack.attention_dropout,
-        **class_keys(config),
-    }
+    return write_keys(PATCHES, _patches(config)) | write_keys(KEYS, config.last) | class_keys(config)
 
 
 FAMILY = Family(
