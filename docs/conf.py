@@ -28,7 +28,7 @@ highlight_language = "text"
 default_role = "code"  # docstrings quote names as Markdown does, in single backticks
 myst_heading_anchors = 3
 autodoc_typehints_format = "short"
-autodoc_default_options = {"members": True, "member-order": "bysource"}
+autodoc_default_options = {"members": True, "undoc-members": True, "member-order": "bysource"}
 
 ROOT = Path(__file__).parents[1]
 LOG = logging.getLogger(__name__)
