@@ -170,14 +170,14 @@ def test_embed(run: Run, models: dict[str, Path], tmp_path: Path) -> None:
     assert "line 2 of stdin" in run("embed", "-m", models["embed"], "--out", out, stdin=b"a\n\xff\n").mistake
     assert out.read_bytes() == before, "nothing half written"
     assert sorted(tmp_path.iterdir()) == [out]
-    assert "can't be written" in run("embed", "-m", models["embed"], "--out", tmp_path / "no" / "v", "a").mistake
-    assert "can't be written" in run("embed", "-m", models["embed"], "--out", tmp_path, "a").mistake
+    assert "can't write" in run("embed", "-m", models["embed"], "--out", tmp_path / "no" / "v", "a").mistake
+    assert "can't write" in run("embed", "-m", models["embed"], "--out", tmp_path, "a").mistake
     (tmp_path / "link").symlink_to(out)
     assert run("embed", "-m", models["embed"], "--out", tmp_path / "link", "a").code == 0
     assert (tmp_path / "link").is_symlink()
     assert len(load_file(out)["vectors"]) == 1
     os.mkfifo(tmp_path / "pipe")
-    assert "can't be written" in run("embed", "-m", models["embed"], "--out", tmp_path / "pipe", "a").mistake
+    assert "can't write" in run("embed", "-m", models["embed"], "--out", tmp_path / "pipe", "a").mistake
     assert (tmp_path / "pipe").is_fifo()
 
 

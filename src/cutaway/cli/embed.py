@@ -31,7 +31,7 @@ def embed(
     """Turn texts into vectors, a line of numbers each. An empty line has one too: that of an empty sentence."""
     options = EngineOptions(**given)
     if out is not None and ((out.exists() and not out.is_file()) or not out.absolute().parent.is_dir()):
-        raise InputError(f"{out} can't be written: it is a folder or device, or lies in none; give the name of a file")
+        raise InputError(f"can't write {out}: give the name of a file, in a folder that exists")
     encoder = load_model(model, options)
     results = encoder.embed(inputs_of(texts), pooling=pooling, **options.keywords)
     if out is None:

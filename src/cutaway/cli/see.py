@@ -56,7 +56,7 @@ def see(
     if shown is None:
         if png is not None or explain is not None or as_json:
             raise InputError(f"{model} has no attention: there is nothing to draw")
-        show(f"{model} has no attention: it remembers in its state. All values: cutaway studio, or --html out.html")
+        show(f"{model} has no attention, only a recurrent state; cutaway studio, or --html out.html, shows every value")
         return
     attention, n_heads = shown.name, len(shown.weights)
     if head is not None and head >= n_heads:

@@ -27,7 +27,8 @@ def _warn(notice: str) -> None:
 def chat(
     model: "Model", system: str | None = None, *, tell: Callable[[str], None] | None = None, **options: Unpack[Options]
 ) -> "Chat":
-    """A conversation that remembers what was said, beginning with a system prompt if one is given."""
+    """A conversation that remembers what was said, beginning with a system prompt if one is given. The options are
+    those of `translate`, for one text at a time."""
     return Chat(model, system, tell or _warn, options)
 
 

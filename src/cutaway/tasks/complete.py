@@ -20,7 +20,7 @@ def complete(
     """A beginning, a list or an iterator of them -> what follows each, without the beginning.
 
     With `stream`, one beginning gives an iterator of pieces of text, as they are written; joined they are what
-    `complete` gives without.
+    `complete` gives without. The options are those of `translate`.
     """
     writer = Writer(model, "complete", options, details=details, streams=stream)
     before = _before(writer.tokenizer)

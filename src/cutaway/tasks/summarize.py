@@ -19,7 +19,7 @@ def summarize(model: "Model", texts: object, *, details: bool = False, **options
 
     Prefix, lengths and beams are those that the checkpoint names for the task (T5's "summarize: "); one that names
     none, and was trained for no other task that it knows of, is taken for a model that does nothing else. A text longer
-    than the model reads is an error, never cut.
+    than the model reads is an error, never cut. The options are those of `translate`.
     """
     tasks = tasks_of(model)
     taught = tasks.get("summarization", TaskParams(model.usage.generation))
