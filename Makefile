@@ -70,7 +70,7 @@ $(VENV)/.installed-smollm2: $(VENV)/.installed
 
 # Chromium, for the tests that look at the page: the system's own, or the one that Playwright fetches.
 $(VENV)/.installed-browser: $(VENV)/.installed-dev
-	$(BIN)/python tests/studio/chromium.py
+	$(BIN)/python tests/support/chromium.py
 	@touch $@
 
 # Trainers to compare with (bench.train), without what they ask for but do not need there: an old protobuf, a web server.

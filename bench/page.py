@@ -13,8 +13,8 @@ from playwright.sync_api import Browser, sync_playwright
 import cutaway
 from bench.report import Table, machine_facts
 from cutaway.studio.server import PAGE
-from tests.studio import chromium
-from tests.studio.serving import Served, serving
+from tests.support import chromium
+from tests.support.studio_server import Served, serving
 
 SENTENCE = "The animal didn't cross the street because it was too tired."
 STAGES = ("queries", "scores", "weights", "heads", "output")

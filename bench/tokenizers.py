@@ -19,7 +19,7 @@ from rich.table import Table
 from cutaway.errors import CheckpointError
 from cutaway.text.files import load_tokenizer
 from cutaway.text.tokenizer import Tokenizer
-from tests.text.samples import CORPUS, SAMPLES
+from tests.support.text_samples import CORPUS, SAMPLES
 
 SPECIAL = re.compile("<s>|</s>|<unk>")
 

@@ -7,8 +7,8 @@ from urllib.parse import urlencode
 from playwright.sync_api import Page, sync_playwright
 
 import cutaway
-from tests.studio import chromium
-from tests.studio.serving import serving
+from tests.support import chromium
+from tests.support.studio_server import serving
 
 SENTENCE = "The animal didn't cross the street because it was too tired."
 FOLDER = Path(__file__).parent / "studio"

@@ -11,7 +11,7 @@ import pytest
 
 from cutaway.errors import CheckpointError, InputError
 from cutaway.text import chat
-from tests.text.hostile import HOSTILE
+from proof.hostile_templates import HOSTILE
 from tests.text.test_sandbox import ends, run
 
 CHAT = [{"role": "user", "content": "Good morning."}]

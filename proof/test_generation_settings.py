@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.decoding.settings import CHANGE_NOTHING, MODELS, SAMPLING, SEARCH, Folder, searches
+from tests.support.generation_settings import CHANGE_NOTHING, MODELS, SAMPLING, SEARCH, Folder, searches
 
 
 @pytest.fixture(scope="module")

@@ -15,10 +15,10 @@ from hypothesis import HealthCheck, given, seed, settings
 
 from cutaway.model import Model
 from tests.studio.conftest import models, picture  # noqa: F401  # fixtures
-from tests.studio.fuzzing import Fuzzer
-from tests.studio.serving import Served, serving
 from tests.studio.test_fuzz import BOUNDS, FUZZED
 from tests.studio.test_openapi import OPERATIONS, operations
+from tests.support.api_fuzzer import Fuzzer
+from tests.support.studio_server import Served, serving
 
 SEED = 20_240
 OURS, EACH = 26_000, 2_050  # requests; of each of the 12 operations that take something

@@ -25,8 +25,7 @@ import pyarrow.parquet
 import pytest
 import zstandard
 
-from tests.app import small_hub
-from tests.studio import chromium
+from tests.support import chromium, hub_models
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -140,8 +139,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory, say: Callable[[str], None]) 
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Tiny models of every kind, as a cache of the hub has them, and texts to train on."""
     place = tmp_path_factory.mktemp("files")
-    small_hub.lay_out(place / "hub")
-    small_hub.write_files(place)
+    hub_models.lay_out(place / "hub")
+    hub_models.write_files(place)
     rows = [line.split("\t") for line in (place / "labels.tsv").read_text(encoding="utf-8").splitlines()]
     columns = {"text": [row[0] for row in rows], "label": [row[1] for row in rows]}
     pyarrow.parquet.write_table(pyarrow.table(columns), place / "labels.parquet")

@@ -17,52 +17,32 @@ import transformers as hf
 from safetensors.torch import load_file, save_file
 
 import cutaway
-from bench.parity import CASES, make
+from bench.parity import make
 from cutaway.checkpoint_info import licence
 from cutaway.checkpoints.weights import Weights
 from cutaway.cli.display.checkpoint import joined
-from cutaway.cli.main import main
 from cutaway.info.summary import size_rows
 from cutaway.loading import load
 from cutaway.model import Model
 from cutaway.models.config import TransformerConfig
 from cutaway.models.usage import Usage
 from cutaway.text.train import train_tokenizer
-from tests import commands
-from tests.app.hub_server import serving
-from tests.families import FAMILIES, shrunk
+from tests.support import commands, hf_models
+from tests.support.families import FAMILIES, shrunk
+from tests.support.hub_server import serving
+from tests.support.small_models import TEXTS
 
 hf.logging.set_verbosity_error()
 hf.logging.disable_progress_bar()
 
-TEXTS = ["the cat sat on the mat", "a cat sat on a rug"] * 3
+
+Run = Callable[..., commands.Done]
 
 
-class Done:
-    def __init__(self, code: int, out: str, err: str) -> None:
-        self.code, self.out, self.err = code, out, err
-
-    @property
-    def json(self) -> Any:
-        assert self.code == 0, self.err
-        return json.loads(self.out)
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Done]:
-    """The command line, in this process: torch is here already."""
+@pytest.fixture(autouse=True)
+def _narrow_and_offline(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-
-    def command(*arguments: object) -> Done:
-        monkeypatch.setattr(sys, "argv", ["cutaway", *map(str, arguments)])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as caught:
-            main()
-        out, err = capsys.readouterr()
-        return Done(int(caught.value.code or 0), out, err)
-
-    return command
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +75,7 @@ def no_weights(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("no_weights")
-def test_info_of_a_folder_of_hugging_face(run: Callable[..., Done], gpt2: Path) -> None:
+def test_info_of_a_folder_of_hugging_face(run: Run, gpt2: Path) -> None:
     done = run("info", gpt2)
     assert (done.code, done.err) == (0, "")
     lines = done.out.splitlines()
@@ -112,7 +92,7 @@ def test_info_of_a_folder_of_hugging_face(run: Callable[..., Done], gpt2: Path) 
     assert "feed-forward  96 wide, gelu_tanh" in done.out
     assert rows["vocabulary"] == "300 tokens"
     assert rows["context"] == "13 positions"
-    assert rows["tokenizer"] == "byte-level BPE, 277 tokens"
+    assert rows["tokenizer"] == "byte-level BPE, 280 tokens"
     assert "pad <pad> 0" in done.out
     assert rows["writing"] == "begins with token 2, ends with 3"
     assert rows["licence"] == "apache-2.0"
@@ -122,7 +102,7 @@ def test_info_of_a_folder_of_hugging_face(run: Callable[..., Done], gpt2: Path) 
 
 
 @pytest.mark.usefixtures("no_weights")
-def test_every_tensor_with_both_names(run: Callable[..., Done], gpt2: Path) -> None:
+def test_every_tensor_with_both_names(run: Run, gpt2: Path) -> None:
     theirs = load_file(gpt2 / "model.safetensors")
     listed = {tensor["theirs"]: tensor for tensor in run("info", gpt2, "--tensors", "--json").json["tensors"]}
     assert set(listed) == set(theirs)
@@ -139,14 +119,14 @@ def test_every_tensor_with_both_names(run: Callable[..., Done], gpt2: Path) -> N
     assert "[24, 72] float32" in text
 
 
-def test_the_names_are_those_of_the_network(run: Callable[..., Done], gpt2: Path) -> None:
+def test_the_names_are_those_of_the_network(run: Run, gpt2: Path) -> None:
     listed = run("info", gpt2, "--tensors", "--json").json["tensors"]
     names = [name for tensor in listed for name in tensor["ours"]]
     assert sorted(names) == sorted(name for name, _ in load(gpt2).network.named_parameters())
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_info_of_our_own_format(name: str, run: Callable[..., Done], tmp_path: Path) -> None:
+def test_info_of_our_own_format(name: str, run: Run, tmp_path: Path) -> None:
     network = cutaway.build(shrunk(name))
     Model(network, usage=Usage(labels=("no", "yes"))).save(tmp_path / "model")
     found = run("info", tmp_path / "model", "--json", "--tensors").json
@@ -196,14 +176,14 @@ def test_info_says_the_sizes() -> None:
     assert "vocabulary" not in vit
 
 
-def test_our_own_format_remembers_the_family(run: Callable[..., Done], gpt2: Path, tmp_path: Path) -> None:
+def test_our_own_format_remembers_the_family(run: Run, gpt2: Path, tmp_path: Path) -> None:
     run("convert", gpt2, tmp_path / "model", "--to", "cutaway")
     found = run("info", tmp_path / "model", "--json").json
     assert (found["family"], found["architecture"]) == ("GPT-2", "GPT2LMHeadModel")
     assert found["tokenizer"]["kind"] == "byte-level BPE"
 
 
-def test_our_own_format_that_does_not_fit(run: Callable[..., Done], tmp_path: Path) -> None:
+def test_our_own_format_that_does_not_fit(run: Run, tmp_path: Path) -> None:
     folder = Model(cutaway.build(shrunk("gpt2"))).save(tmp_path / "model")
     tensors = load_file(folder / "model.safetensors")
     tensors.pop("decoder.final_norm.bias")
@@ -222,7 +202,7 @@ def llama2c(file: Path) -> Path:
 
 
 @pytest.mark.usefixtures("no_weights")
-def test_info_of_a_llama2c_file(run: Callable[..., Done], tmp_path: Path) -> None:
+def test_info_of_a_llama2c_file(run: Run, tmp_path: Path) -> None:
     found = run("info", llama2c(tmp_path / "stories.bin"), "--json", "--tensors").json
     assert (found["format"], found["family"], found["halves"]) == ("llama2.c", "Llama", "decoder-only")
     assert (found["vocabulary"], found["context"]) == ({"decoder": 19}, {"decoder": 13})
@@ -232,7 +212,7 @@ def test_info_of_a_llama2c_file(run: Callable[..., Done], tmp_path: Path) -> Non
     assert "decoder.blocks.1.feedforward.gate.weight" in run("info", tmp_path / "stories.bin", "--tensors").out
 
 
-def test_info_names_the_labels(run: Callable[..., Done], tmp_path: Path) -> None:
+def test_info_names_the_labels(run: Run, tmp_path: Path) -> None:
     sizes = {
         "vocab_size": 37,
         "hidden_size": 24,
@@ -278,7 +258,7 @@ def test_names_that_differ_in_one_step_are_joined() -> None:
     assert joined(()) == ""
 
 
-def test_there_and_back_is_exact(run: Callable[..., Done], gpt2: Path, tmp_path: Path) -> None:
+def test_there_and_back_is_exact(run: Run, gpt2: Path, tmp_path: Path) -> None:
     there = run("convert", gpt2, tmp_path / "ours", "--to", "cutaway")
     assert there.code == 0
     assert "cutaway's own format" in there.out
@@ -294,13 +274,13 @@ def test_there_and_back_is_exact(run: Callable[..., Done], gpt2: Path, tmp_path:
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_another_dtype(dtype: str, run: Callable[..., Done], gpt2: Path, tmp_path: Path) -> None:
+def test_another_dtype(dtype: str, run: Run, gpt2: Path, tmp_path: Path) -> None:
     done = run("convert", gpt2, tmp_path / "out", "--to", "huggingface", "--dtype", dtype, "--json").json
     assert done["dtypes"] == [dtype]
     assert json.loads((tmp_path / "out" / "config.json").read_text())["dtype"] == dtype
 
 
-def test_llama2c_becomes_hugging_face(run: Callable[..., Done], tmp_path: Path) -> None:
+def test_llama2c_becomes_hugging_face(run: Run, tmp_path: Path) -> None:
     done = run("convert", llama2c(tmp_path / "stories.bin"), tmp_path / "out", "--to", "huggingface", "--json").json
     assert (done["family"], done["architecture"]) == ("Llama", "LlamaForCausalLM")
 
@@ -311,8 +291,8 @@ PICKLED = ["MarianMT: translation", "T5: v1.0", "BERT: masked LM", "DistilBERT: 
 
 @pytest.mark.usefixtures("forked")
 @pytest.mark.parametrize("name", PICKLED)
-def test_a_pickle_becomes_the_model_it_was(name: str, run: Callable[..., Done], tmp_path: Path) -> None:
-    theirs = make(next(case for case in CASES if case.name == name))
+def test_a_pickle_becomes_the_model_it_was(name: str, run: Run, tmp_path: Path) -> None:
+    theirs = make(hf_models.case(name))
     theirs.save_pretrained(tmp_path / "good")
     theirs.config.save_pretrained(tmp_path / "old")
     stored, state = load_file(tmp_path / "good" / "model.safetensors"), theirs.state_dict()
@@ -331,7 +311,7 @@ def test_a_pickle_becomes_the_model_it_was(name: str, run: Callable[..., Done], 
 
 
 @pytest.mark.usefixtures("forked")
-def test_a_pickle_to_our_own_format(run: Callable[..., Done], gpt2: Path, tmp_path: Path) -> None:
+def test_a_pickle_to_our_own_format(run: Run, gpt2: Path, tmp_path: Path) -> None:
     (tmp_path / "old").mkdir()
     (tmp_path / "old" / "config.json").write_bytes((gpt2 / "config.json").read_bytes())
     torch.save(load_file(gpt2 / "model.safetensors"), tmp_path / "old" / "pytorch_model.bin")
@@ -342,7 +322,7 @@ def test_a_pickle_to_our_own_format(run: Callable[..., Done], gpt2: Path, tmp_pa
 
 
 @pytest.mark.usefixtures("forked")
-def test_a_pickle_that_is_no_model_of_ours_is_not_written(run: Callable[..., Done], gpt2: Path, tmp_path: Path) -> None:
+def test_a_pickle_that_is_no_model_of_ours_is_not_written(run: Run, gpt2: Path, tmp_path: Path) -> None:
     (tmp_path / "old").mkdir()
     (tmp_path / "old" / "config.json").write_bytes((gpt2 / "config.json").read_bytes())
     torch.save({f"w{i}": torch.ones(2) for i in range(9)}, tmp_path / "old" / "pytorch_model.bin")
@@ -361,9 +341,7 @@ class Evil:
 
 
 @pytest.mark.parametrize("to", [(), ("--to", "cutaway")])
-def test_a_pickle_that_is_code_ends_in_a_sentence(
-    to: tuple[str, ...], run: Callable[..., Done], tmp_path: Path
-) -> None:
+def test_a_pickle_that_is_code_ends_in_a_sentence(to: tuple[str, ...], run: Run, tmp_path: Path) -> None:
     (tmp_path / "old").mkdir()
     (tmp_path / "old" / "config.json").write_text("{}")
     torch.save({"w": Evil(tmp_path / "marker")}, tmp_path / "old" / "pytorch_model.bin")
@@ -397,7 +375,7 @@ def test_a_pickle_that_is_code_ends_in_a_sentence(
         (["convert", "{model}"], "Missing argument 'OUT'"),
     ],
 )
-def test_mistakes(arguments: list[str], message: str, run: Callable[..., Done], tmp_path: Path) -> None:
+def test_mistakes(arguments: list[str], message: str, run: Run, tmp_path: Path) -> None:
     places = {name: tmp_path / name for name in ("model", "out", "diary", "text", "rnn", "empty")}
     Model(cutaway.build(shrunk("gpt2"))).save(places["model"])
     Model(cutaway.build(shrunk("rnn-seq2seq"))).save(places["rnn"])

@@ -16,7 +16,7 @@ from cutaway.cli.main import app
 from cutaway.cli.options import EngineOptions
 from cutaway.cli.plot import plot, tick
 from cutaway.models.presets import PRESETS
-from tests import commands
+from tests.support import commands
 
 
 def run(*arguments: str, **environment: str) -> commands.Done:

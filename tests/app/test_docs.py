@@ -12,8 +12,8 @@ from torch.distributed.run import parse_args
 from bench.parity import CASES
 from cutaway.training.toml import read_config
 from docs import families
-from tests import commands
-from tests.app.small_hub import furnish, lay_out, trained, write_files
+from tests.support import commands
+from tests.support.hub_models import furnish, lay_out, trained, write_files
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]

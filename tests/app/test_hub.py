@@ -14,8 +14,8 @@ import cutaway
 from cutaway.checkpoints import hub as ours
 from cutaway.checkpoints.hub import fetch, wanted
 from cutaway.errors import CheckpointError
-from tests import commands
-from tests.app.hub_server import COMMIT, Hub, serving
+from tests.support import commands
+from tests.support.hub_server import COMMIT, Hub, serving
 
 SMALL = {
     "config.json": b"{}", "tokenizer.json": b"{1}", "tokenizer_config.json": b"{2}", "README.md": b"# read me",
@@ -276,7 +276,7 @@ def test_an_error_of_the_hub(hub: Hub) -> None:
 @pytest.mark.usefixtures("hub")
 def test_an_answer_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     """As a hotel's login page gives."""
-    monkeypatch.setattr("tests.app.hub_server._Handler._model", lambda self, *_: self._answer(200, b"<html>"))
+    monkeypatch.setattr("tests.support.hub_server._Handler._model", lambda self, *_: self._answer(200, b"<html>"))
     with pytest.raises(CheckpointError, match=r"can't be fetched: the hub's answer can't be used \(JSONDecodeError"):
         fetch("owner/whole")
 

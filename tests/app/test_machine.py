@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests import commands
+from tests.support import commands
 
 
 def test_it_shows_the_machine(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import torch
 from cutaway.cli.display import quiz as quiz_command
 from cutaway.cli.pager import paragraph
 from cutaway.seeing.notes import quiz
-from tests import commands
+from tests.support import commands
 
 MISPRINTED = [3, 5, 6, 9, 10, 11, 13, 15, 19]
 RIGHT = ["a b C", "c", "A", "d", "a", "B", "b"]

@@ -8,8 +8,9 @@ import pytest
 import torch
 
 import cutaway
-from tests import commands
-from tests.tasks import small, tiny
+from tests.support import commands
+from tests.support import hf_models as tiny
+from tests.support import small_models as small
 
 TEXT = "The animal didn't cross the street because it was too tired."
 

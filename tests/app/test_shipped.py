@@ -10,7 +10,7 @@ import cutaway
 from cutaway.cli.options import SHIPPED_TRANSLATOR
 from cutaway.loading import SHIPPED, shipped
 from cutaway.model import Model
-from tests import commands
+from tests.support import commands
 
 FOLDER = SHIPPED / SHIPPED_TRANSLATOR
 CARD = (FOLDER / "README.md").read_text(encoding="utf-8")

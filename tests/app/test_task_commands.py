@@ -1,7 +1,5 @@
 """fill, classify, embed, search, answer and recognize as a person runs them: argument, pipe, --json, bad input."""
 
-import io
-import json
 import os
 import re
 import select
@@ -19,55 +17,12 @@ from safetensors.torch import load_file
 
 import cutaway
 from cutaway.cli import io as cli_io
-from cutaway.cli.main import main
 from cutaway.progress import Pace
 from cutaway.text.lines import lines_of
-from tests.tasks import tiny
+from tests.support import hf_models as tiny
+from tests.support.commands import Done
 
 TASKS = ("fill", "classify", "embed", "search", "answer", "recognize")
-
-
-class Done:
-    def __init__(self, code: int, out: str, err: str) -> None:
-        self.code, self.out, self.err = code, out, err
-
-    @property
-    def lines(self) -> list[str]:
-        assert (self.code, self.err) == (0, "")
-        return self.out.splitlines()
-
-    @property
-    def json(self) -> list[Any]:
-        return [json.loads(line) for line in self.lines]
-
-    @property
-    def mistake(self) -> str:
-        """The one sentence of a user's mistake."""
-        assert self.code == 2, (self.code, self.out, self.err)
-        assert self.err.startswith("Error: ")
-        assert len(self.err.splitlines()) == 1, self.err
-        return self.err
-
-
-class Stdin(io.TextIOWrapper):
-    def isatty(self) -> bool:
-        return False
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Done]:
-    """The command line, in this process: torch is here already."""
-
-    def command(*arguments: object, stdin: bytes = b"") -> Done:
-        monkeypatch.setattr(sys, "argv", ["cutaway", *map(str, arguments)])
-        monkeypatch.setattr(sys, "stdin", Stdin(io.BytesIO(stdin), encoding="ascii"))  # decoding is not left to it
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as caught:
-            main()
-        out, err = capsys.readouterr()
-        return Done(int(caught.value.code or 0), out, err)
-
-    return command
 
 
 Run = Callable[..., Done]
@@ -106,12 +61,12 @@ def test_pooling_is_told_and_can_be_chosen(
 ) -> None:
     bare = tiny.bert(tmp_path / "bare", "BertModel")
     assert "mean of the tokens, as no modules.json says how" in " ".join(run("info", bare).out.split())
-    mean = run("embed", "the cat", "-m", bare, "--json").json
+    mean = run("embed", "the cat", "-m", bare, "--json").records
     assert [record.message for record in caplog.records if record.levelname == "WARNING"] == [
         f"{bare} does not say how it pools (no modules.json): taking the mean of the tokens"
     ]
-    assert run("embed", "the cat", "-m", bare, "--json", "--pooling", "mean").json == mean
-    assert run("embed", "the cat", "-m", bare, "--json", "--pooling", "pooler").json != mean
+    assert run("embed", "the cat", "-m", bare, "--json", "--pooling", "mean").records == mean
+    assert run("embed", "the cat", "-m", bare, "--json", "--pooling", "pooler").records != mean
     found = cutaway.load(bare).search("the cat", notes, pooling="cls")
     lines = run("search", "the cat", notes, "-m", bare, "--pooling", "cls").lines
     assert lines == [f"{hit.score:.4f}\t{hit.line}\t{hit.text}" for hit in found]
@@ -128,7 +83,7 @@ def test_fill(run: Run, models: dict[str, Path]) -> None:
     assert piped[2].endswith(" ran")
     several = run("fill", "-m", models["fill"], "--top", 3, stdin=b"the ___ sat\n\n").lines
     assert several == ["\t".join((filled.text, *out[2:])), ""]
-    (found,) = run("fill", "the ___ sat", "-m", models["fill"], "--top", 3, "--json").json
+    (found,) = run("fill", "the ___ sat", "-m", models["fill"], "--top", 3, "--json").records
     assert found["text"] == filled.text
     assert [word["id"] for word in found["blanks"][0]] == [word.id for word in filled.blanks[0]]
     assert "has no blank" in run("fill", "-m", models["fill"], "the cat").mistake
@@ -144,10 +99,10 @@ def test_classify(run: Run, models: dict[str, Path]) -> None:
     piped = run("classify", "-m", models["classify"], stdin=b"the cat\n\nthe cat").lines
     assert piped == [out[0], "", out[0]]
     assert run("classify", "-m", models["classify"], "--top", 2, "the cat", "the cat").lines == ["\t".join(out[:2])] * 2
-    found = run("classify", "-m", models["classify"], "--json", stdin=b"the cat\n\n").json
+    found = run("classify", "-m", models["classify"], "--json", stdin=b"the cat\n\n").records
     assert found[0]["labels"][0]["label"] == labels[0].label
     assert found[1] == {"labels": []}
-    (pair,) = run("classify", "-m", models["classify"], "--pairs", "--json", stdin=b"the cat\ta dog\n").json
+    (pair,) = run("classify", "-m", models["classify"], "--pairs", "--json", stdin=b"the cat\ta dog\n").records
     assert pair["labels"][0]["number"] == cutaway.load(models["classify"]).classify(("the cat", "a dog"))[0].number
     wrong = run("classify", "-m", models["classify"], "--pairs", stdin=b"a\tb\nonly one\n")
     assert "'only one' is not two texts with a tab between them" in wrong.mistake
@@ -156,15 +111,15 @@ def test_classify(run: Run, models: dict[str, Path]) -> None:
 
 def test_embed(run: Run, models: dict[str, Path], tmp_path: Path) -> None:
     vector = cutaway.load(models["embed"]).embed("the cat")
-    (numbers,) = run("embed", "the cat", "-m", models["embed"]).json
+    (numbers,) = run("embed", "the cat", "-m", models["embed"]).records
     assert numbers == pytest.approx(vector.tolist(), abs=1e-8), "nine digits"
-    found = run("embed", "-m", models["embed"], "--json", stdin="the cat\n\nà la carte\n".encode()).json
+    found = run("embed", "-m", models["embed"], "--json", stdin="the cat\n\nà la carte\n".encode()).records
     assert [len(each["vector"]) for each in found] == [24, 24, 24]
     out = tmp_path / "vectors.safetensors"
     done = run("embed", "-m", models["embed"], "--out", out, stdin=b"the cat\n\na dog\n")
     assert done.lines == [f"{out}: 3 vectors of 24 numbers"]
     assert load_file(out)["vectors"][0].tolist() == pytest.approx(vector.tolist(), abs=1e-5)
-    (told,) = run("embed", "-m", models["embed"], "--out", out, "--json", "a", "b").json
+    (told,) = run("embed", "-m", models["embed"], "--out", out, "--json", "a", "b").records
     assert told == {"file": str(out), "n": 2, "width": 24}
     before = out.read_bytes()
     assert "line 2 of stdin" in run("embed", "-m", models["embed"], "--out", out, stdin=b"a\n\xff\n").mistake
@@ -187,7 +142,7 @@ def test_search(run: Run, models: dict[str, Path], notes: Path) -> None:
     assert len(out) == 3
     piped = run("search", "-", notes, "-m", models["search"], stdin=b"where is the bird?\n\na big red dog\n").lines
     assert piped == ["1.0000\t4\twhere is the bird?", "", "1.0000\t3\ta big red dog"]
-    found = run("search", "-", notes, "-m", models["search"], "--json", "--top", 2, stdin=b"a big red dog\n\n").json
+    found = run("search", "-", notes, "-m", models["search"], "--json", "--top", 2, stdin=b"a big red dog\n\n").records
     assert found[0]["hits"][0]["line"] == 3
     assert [hit["rank"] for hit in found[0]["hits"]] == [1, 2]
     assert found[1] == {"hits": []}
@@ -218,11 +173,11 @@ def test_answer(run: Run, models: dict[str, Path], tmp_path: Path) -> None:
     assert piped[1] == ""
     two = run("answer", "-c", file, "-m", models["answer"], "--top", 2, stdin=b"who sat?\n\n").lines
     assert two == ["\t".join(out[:2]), ""]
-    found = run("answer", "-c", file, "-m", models["answer"], "--json", stdin=b"who sat?\n\n").json
+    found = run("answer", "-c", file, "-m", models["answer"], "--json", stdin=b"who sat?\n\n").records
     assert (found[0]["start"], found[0]["end"]) == (best.start, best.end)
     assert found[0]["others"] == []
     assert found[1]["text"] == ""
-    none = run("answer", "who?", "-c", file, "-m", models["answer"], "--no-answer-above", "-1000", "--json").json
+    none = run("answer", "who?", "-c", file, "-m", models["answer"], "--no-answer-above", "-1000", "--json").records
     assert none[0]["text"] == ""
     assert "there is no file 'contxt.txt'" in run("answer", "who?", "-c", "contxt.txt", "-m", models["answer"]).mistake
     assert "the context is ''" in run("answer", "who?", "-c", "", "-m", models["answer"]).mistake
@@ -235,7 +190,7 @@ def test_recognize(run: Run, models: dict[str, Path], image: Path, tmp_path: Pat
     out = run("recognize", image, "-m", models["recognize"]).lines
     assert out == [f"{label.probability:.4f}\t{label.label}" for label in labels]
     assert run("recognize", image, image, "-m", models["recognize"]).lines == [out[0]] * 2
-    piped = run("recognize", "-m", models["recognize"], "--json", "--top", 2, stdin=f"{image}\n\n".encode()).json
+    piped = run("recognize", "-m", models["recognize"], "--json", "--top", 2, stdin=f"{image}\n\n".encode()).records
     assert [label["label"] for label in piped[0]["labels"]] == [label.label for label in labels[:2]]
     assert piped[1] == {"labels": []}
     bad = tmp_path / "bad.png"

@@ -18,7 +18,7 @@ from cutaway.cli.output import print_each
 from cutaway.errors import CheckpointError
 from cutaway.model import Model
 from cutaway.models.config import Classifier
-from tests.tasks import small
+from tests.support import small_models as small
 
 STEERING = "\x1b]0;owned\x07\x1b[2J\x9b1m\x7f\r\u2067"
 SIGNS = ("\x1b]", "\x1b[2J", "\x9b", "\x07", "\x7f", "\r", "\u2067")

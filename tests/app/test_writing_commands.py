@@ -1,6 +1,5 @@
 """`cutaway translate`, `summarize`, `complete` and `chat` as a person runs them, on tiny models that are made here."""
 
-import json
 import os
 import pty
 import re
@@ -14,12 +13,12 @@ from typing import IO, Any
 
 import pytest
 
-from cutaway.cli.main import main
 from cutaway.cli.terminal import strip_control
 from cutaway.model import Model
 from cutaway.models.usage import Usage
 from cutaway.tasks.writer import Writer
-from tests.tasks import small
+from tests.support import small_models as small
+from tests.support.commands import Done
 
 
 @pytest.fixture(scope="session")
@@ -37,39 +36,16 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-class Done:
-    def __init__(self, code: int, out: str, err: str) -> None:
-        self.code, self.out, self.err = code, out, err
-
-    @property
-    def lines(self) -> list[str]:
-        assert self.code == 0, self.err
-        return self.out.splitlines()
-
-    @property
-    def records(self) -> list[Any]:
-        return [json.loads(line) for line in self.lines]
-
-
-Run = Callable[..., Done]
+Write = Callable[..., Done]
 
 
 @pytest.fixture
-def run(models: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
-    """The command line, in this process: torch is here already."""
+def write(models: Path, run: Callable[..., Done]) -> Write:
+    """A task, the name of one of the models, and options."""
 
     def command(text: str, *arguments: object, stdin: bytes = b"") -> Done:
         name, model, *options = text.split()
-        (tmp_path / "stdin").write_bytes(stdin)
-        given = ["cutaway", name, "--model", str(models / model), *options, *map(str, arguments)]
-        monkeypatch.setattr(sys, "argv", given)
-        capsys.readouterr()
-        with open(tmp_path / "stdin", encoding="utf-8") as file:
-            monkeypatch.setattr(sys, "stdin", file)
-            with pytest.raises(SystemExit) as caught:
-                main()
-        out, err = capsys.readouterr()
-        return Done(int(caught.value.code or 0), out, err)
+        return run(name, "--model", models / model, *options, *arguments, stdin=stdin)
 
     return command
 
@@ -84,48 +60,48 @@ def start(models: Path, text: str, *arguments: str, **options: Any) -> subproces
 # translate and summarize
 
 
-def test_arguments_and_a_pipe_give_the_same_lines(run: Run) -> None:
-    by_argument = run("translate translator", "The cat", "", "A dog").lines
+def test_arguments_and_a_pipe_give_the_same_lines(write: Write) -> None:
+    by_argument = write("translate translator", "The cat", "", "A dog").lines
     assert len(by_argument) == 3
     assert by_argument[0]
     assert by_argument[1] == ""
-    assert run("translate translator", stdin=b"The cat\n\nA dog\n").lines == by_argument
-    assert run("translate translator", stdin=b"The cat\r\n\r\nA dog").lines == by_argument
-    assert run("translate translator", stdin=b"").lines == []
+    assert write("translate translator", stdin=b"The cat\n\nA dog\n").lines == by_argument
+    assert write("translate translator", stdin=b"The cat\r\n\r\nA dog").lines == by_argument
+    assert write("translate translator", stdin=b"").lines == []
 
 
-def test_json_is_one_object_a_line(run: Run) -> None:
-    plain = run("translate translator --max-tokens 5", "The cat", "").lines
-    first, second = run("translate translator --max-tokens 5 --json", "The cat", "").records
+def test_json_is_one_object_a_line(write: Write) -> None:
+    plain = write("translate translator --max-tokens 5", "The cat", "").lines
+    first, second = write("translate translator --max-tokens 5 --json", "The cat", "").records
     assert first.keys() == {"input", "text", "score", "ended"}
     assert (first["input"], first["text"].split()) == ("The cat", plain[0].split())
     assert first["score"] < 0
     assert second == {"input": "", "text": "", "score": 0.0, "ended": "end"}
-    (record,) = run("translate translator --max-tokens 5 --json --n-best 3", "The cat").records
+    (record,) = write("translate translator --max-tokens 5 --json --n-best 3", "The cat").records
     assert len(record["others"]) == 2
     assert record["others"][0]["score"] <= record["score"]
 
 
-def test_n_best_keeps_the_lines_in_step(run: Run) -> None:
-    lines = run("translate translator --beams 4 --n-best 3 --max-tokens 5", "The cat", "", "A dog").lines
+def test_n_best_keeps_the_lines_in_step(write: Write) -> None:
+    lines = write("translate translator --beams 4 --n-best 3 --max-tokens 5", "The cat", "", "A dog").lines
     assert len(lines) == 9
     assert lines[3:6] == ["", "", ""]
 
 
-def test_summarize_and_languages_of_t5(run: Run) -> None:
-    assert len(run("summarize t5", "the cat sat on the mat", "").lines) == 2
-    assert len(run("translate t5 --target fr", stdin=b"the cat\nthe dog\n").lines) == 2
-    done = run("translate t5", "the cat")
+def test_summarize_and_languages_of_t5(write: Write) -> None:
+    assert len(write("summarize t5", "the cat sat on the mat", "").lines) == 2
+    assert len(write("translate t5 --target fr", stdin=b"the cat\nthe dog\n").lines) == 2
+    done = write("translate t5", "the cat")
     assert (done.code, done.out) == (2, "")
     assert "translates several ways (en to de, en to fr); say which with source and target" in done.err
 
 
-def test_sampling_by_its_options_and_again_by_its_seed(run: Run) -> None:
-    texts = [run(f"complete gpt2 --seed {seed} --top-k 50 --max-tokens 9", "The").out for seed in (1, 1, 2)]
+def test_sampling_by_its_options_and_again_by_its_seed(write: Write) -> None:
+    texts = [write(f"complete gpt2 --seed {seed} --top-k 50 --max-tokens 9", "The").out for seed in (1, 1, 2)]
     assert texts[0] == texts[1] != texts[2]
     lines = "\n".join(["The cat"] * 5).encode()
-    assert len(set(run("translate translator --seed 3 --temperature 2", stdin=lines).lines)) > 1
-    again = [run("translate translator --seed 3 --temperature 2", stdin=lines).lines for _ in range(2)]
+    assert len(set(write("translate translator --seed 3 --temperature 2", stdin=lines).lines)) > 1
+    again = [write("translate translator --seed 3 --temperature 2", stdin=lines).lines for _ in range(2)]
     assert again[0] == again[1]
 
 
@@ -159,22 +135,22 @@ BAD = [
 
 
 @pytest.mark.parametrize(("command", "stdin", "message"), BAD, ids=lambda value: str(value)[:40])
-def test_bad_input_is_one_sentence_and_exit_code_2(run: Run, command: str, stdin: bytes, message: str) -> None:
-    done = run(command, stdin=stdin)
+def test_bad_input_is_one_sentence_and_exit_code_2(write: Write, command: str, stdin: bytes, message: str) -> None:
+    done = write(command, stdin=stdin)
     assert done.code == 2
     assert message in done.err
     assert done.err.startswith("Error: ")
     assert len(done.err.splitlines()) == 1
 
 
-def test_what_came_before_a_bad_line_is_written(run: Run) -> None:
-    done = run("translate translator", stdin=b"The cat\nA dog\nnot \xff UTF-8\nmore\n")
+def test_what_came_before_a_bad_line_is_written(write: Write) -> None:
+    done = write("translate translator", stdin=b"The cat\nA dog\nnot \xff UTF-8\nmore\n")
     assert done.code == 2
-    assert done.out.splitlines() == run("translate translator", "The cat", "A dog").lines
+    assert done.out.splitlines() == write("translate translator", "The cat", "A dog").lines
 
 
-def test_an_argument_that_is_no_text(run: Run) -> None:
-    done = run("translate translator", os.fsdecode(b"bad \xff"))
+def test_an_argument_that_is_no_text(write: Write) -> None:
+    done = write("translate translator", os.fsdecode(b"bad \xff"))
     assert (done.code, done.out) == (2, "")
     assert done.err.startswith("Error: character 4 of the text is half a surrogate pair")
 
@@ -182,12 +158,12 @@ def test_an_argument_that_is_no_text(run: Run) -> None:
 # complete
 
 
-def test_complete_shows_the_beginning_and_what_follows(run: Run) -> None:
-    record = run("complete gpt2 --max-tokens 6 --json", "The cat").records[0]
-    assert run("complete gpt2 --max-tokens 6", "The cat").out == f"The cat{record['text']}\n"
-    two = run("complete gpt2 --max-tokens 6", stdin=b"The cat\nThe cat\n").out
+def test_complete_shows_the_beginning_and_what_follows(write: Write) -> None:
+    record = write("complete gpt2 --max-tokens 6 --json", "The cat").records[0]
+    assert write("complete gpt2 --max-tokens 6", "The cat").out == f"The cat{record['text']}\n"
+    two = write("complete gpt2 --max-tokens 6", stdin=b"The cat\nThe cat\n").out
     assert two == f"The cat{record['text']}\n" * 2
-    assert run("complete gpt2 --max-tokens 6", "").out.endswith("\n")  # from nothing: the start token
+    assert write("complete gpt2 --max-tokens 6", "").out.endswith("\n")  # from nothing: the start token
 
 
 def read_some(stream: IO[bytes] | None, least: int) -> bytes:
@@ -237,18 +213,18 @@ def test_a_slow_pipe_is_answered_line_by_line(models: Path) -> None:
 # chat
 
 
-def test_each_line_of_a_pipe_is_a_turn(run: Run) -> None:
-    turns = run("chat chatty --max-tokens 6 --json --system brief", stdin=b"Hello\n\nAnd then?\n").records
+def test_each_line_of_a_pipe_is_a_turn(write: Write) -> None:
+    turns = write("chat chatty --max-tokens 6 --json --system brief", stdin=b"Hello\n\nAnd then?\n").records
     assert [turn["user"] for turn in turns] == ["Hello", "And then?"]
     assert all(turn["assistant"] for turn in turns)
     assert turns[1]["forgotten"] == 0
-    plain = run("chat chatty --max-tokens 6 --system brief", stdin=b"Hello\n").out
+    plain = write("chat chatty --max-tokens 6 --system brief", stdin=b"Hello\n").out
     assert plain == turns[0]["assistant"] + "\n"
 
 
-def test_commands_of_a_conversation(run: Run) -> None:
+def test_commands_of_a_conversation(write: Write) -> None:
     def answers(stdin: bytes) -> list[str]:
-        return [turn["assistant"] for turn in run("chat chatty --max-tokens 6 --json", stdin=stdin).records]
+        return [turn["assistant"] for turn in write("chat chatty --max-tokens 6 --json", stdin=stdin).records]
 
     first = answers(b"Hello\nHello\n")[0]
     assert answers(b"Hello\n/reset\nHello\n") == [first, first]
@@ -257,8 +233,8 @@ def test_commands_of_a_conversation(run: Run) -> None:
     assert len(answers(b"/etc/hosts is a file\n")) == 1
 
 
-def test_what_is_forgotten_is_told_on_stderr(run: Run) -> None:
-    done = run("chat chatty --max-tokens 90", stdin=b"Hello, tell me more and more and more\n" * 5)
+def test_what_is_forgotten_is_told_on_stderr(write: Write) -> None:
+    done = write("chat chatty --max-tokens 90", stdin=b"Hello, tell me more and more and more\n" * 5)
     assert done.code == 0
     assert "messages are left out" in done.err
 
@@ -340,33 +316,33 @@ def test_control_c_stops_the_answer_and_a_second_one_leaves(models: Path) -> Non
     ],
 )
 def test_empty_lines_at_the_end_are_not_printed(
-    run: Run, monkeypatch: pytest.MonkeyPatch, pieces: list[str], shown: str, said: str | None
+    write: Write, monkeypatch: pytest.MonkeyPatch, pieces: list[str], shown: str, said: str | None
 ) -> None:
     monkeypatch.setattr(Model, "complete", lambda *_, **__: iter(pieces))
-    done = run("complete gpt2", "The cat")
+    done = write("complete gpt2", "The cat")
     assert (done.code, done.out) == (0, f"{shown}\n")
     assert done.err.count("\n") == (said is not None)
     assert (said or "") in done.err
 
 
-def test_a_search_that_found_line_breaks_only(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_that_found_line_breaks_only(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     """A line for each text, and no line of blanks."""
     monkeypatch.setattr(Model, "complete", lambda *_, **__: iter(["\n" * 40, "a\n\nb\n\n"]))
-    assert run("complete gpt2 --beams 2", "one", "two").out == "\na  b\n"
+    assert write("complete gpt2 --beams 2", "one", "two").out == "\na  b\n"
 
 
-def test_few_calls_lie_between_a_command_and_its_writer(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_few_calls_lie_between_a_command_and_its_writer(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[str] = []
 
-    def write(*_: object) -> Iterator[Any]:
+    def no_texts(*_: object) -> Iterator[Any]:
         frame = sys._getframe(1)
         while frame is not None:
             seen.append(f"{frame.f_globals['__name__']}.{frame.f_code.co_name}")
             frame = frame.f_back  # type: ignore[assignment]
         yield from ()
 
-    monkeypatch.setattr(Writer, "write", write)
-    run("translate translator", "The cat")
+    monkeypatch.setattr(Writer, "write", no_texts)
+    write("translate translator", "The cat")
     assert [name for name in reversed(seen) if name.startswith("cutaway.cli.")] == [
         "cutaway.cli.boundary.run",
         "cutaway.cli.translate.translate",

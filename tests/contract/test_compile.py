@@ -9,8 +9,7 @@ import torch
 import cutaway
 from cutaway.errors import InputError
 from cutaway.models.config import Config, RecurrentConfig
-from tests.contract.test_promises import noisy, real, run
-from tests.families import FAMILIES, Inputs, example_inputs, shrunk
+from tests.support.families import FAMILIES, Inputs, example_inputs, forward, noisy_network, real, shrunk, with_stacks
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch's own, while it traces
 
@@ -27,9 +26,7 @@ def _fresh_compiler():
 
 def shallow(config: Config) -> Config:
     """Blocks are alike, and so are layers; each takes seconds to capture."""
-    one = {"n_layers": 1} if isinstance(config, RecurrentConfig) else {"n_blocks": 1}
-    halves = {half: getattr(config, half) for half in ("encoder", "decoder")}
-    return replace(config, **{half: stack and replace(stack, **one) for half, stack in halves.items()})
+    return with_stacks(config, **({"n_layers": 1} if isinstance(config, RecurrentConfig) else {"n_blocks": 1}))
 
 
 def short(inputs: Inputs) -> Inputs:
@@ -44,7 +41,7 @@ def short(inputs: Inputs) -> Inputs:
 def test_captured_graph_agrees(name: str) -> None:
     """Capture and autograd's tracing, without the code generator: the part in which a model can go wrong."""
     config = shallow(shrunk(name))
-    network, inputs = noisy(config), short(example_inputs(config))
+    network, inputs = noisy_network(config), short(example_inputs(config))
     outputs, gradients = [], []
     for runner in (network, torch.compile(network, backend="aot_eager", fullgraph=True)):
         network.zero_grad()
@@ -61,7 +58,7 @@ def test_captured_graph_agrees(name: str) -> None:
 def test_a_sliding_window_in_a_captured_graph() -> None:
     """Longer than the window, then shorter: one network, two graphs."""
     config = shallow(shrunk("llama-15m"))
-    network = noisy(replace(config, decoder=replace(config.decoder, window=3)))
+    network = noisy_network(replace(config, decoder=replace(config.decoder, window=3)))
     compiled = torch.compile(network, backend="aot_eager", fullgraph=True, dynamic=True)
     for length in (7, 5, 2):
         tokens = torch.arange(2 * length).view(2, length)
@@ -75,13 +72,13 @@ def test_a_sliding_window_in_a_captured_graph() -> None:
 @pytest.mark.parametrize("name", ["transformer-tiny", "bert-tiny", "llama-15m"])
 def test_generated_code_agrees(name: str) -> None:
     """One of each family through the default code generator."""
-    network, inputs = noisy(shrunk(name)), example_inputs(shrunk(name))
+    network, inputs = noisy_network(shrunk(name)), example_inputs(shrunk(name))
     compiled = torch.compile(network)
-    torch.testing.assert_close(real(run(compiled, inputs), inputs), real(run(network, inputs), inputs), **CLOSE)
+    torch.testing.assert_close(real(forward(compiled, inputs), inputs), real(forward(network, inputs), inputs), **CLOSE)
 
 
 def test_a_trace_of_a_compiled_network_says_so() -> None:
-    network, inputs = noisy(shrunk("gpt2")), example_inputs(shrunk("gpt2"), padding=None)
+    network, inputs = noisy_network(shrunk("gpt2")), example_inputs(shrunk("gpt2"), padding=None)
     with pytest.raises(InputError, match=r"trace the one you gave torch\.compile"):
         cutaway.trace(torch.compile(network, backend="aot_eager"), *inputs.args)
     network.compile(backend="aot_eager")
@@ -91,11 +88,11 @@ def test_a_trace_of_a_compiled_network_says_so() -> None:
 
 def test_taps_are_silent_when_compiled() -> None:
     """A compiled graph has no ears, and says so by an empty trace rather than by wrong values."""
-    network, inputs = noisy(shrunk("gpt2")), example_inputs(shrunk("gpt2"), padding=None)
+    network, inputs = noisy_network(shrunk("gpt2")), example_inputs(shrunk("gpt2"), padding=None)
     compiled = torch.compile(network, backend="aot_eager", fullgraph=True)
     trace = cutaway.trace(network, *inputs.args)
     assert len(trace) > 0
     heard = []
     with cutaway.listening(network, {"*.weights": lambda _, name: heard.append(name)}):
-        run(compiled, inputs)
+        forward(compiled, inputs)
     assert heard == []

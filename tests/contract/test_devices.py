@@ -1,5 +1,6 @@
-"""Every model computes where its weights are. There is no GPU here, so two things stand in for one (tests/standin.py):
-torch's fake tensors "on cuda", without values, and a device that carries values and refuses those of others."""
+"""Every model computes where its weights are. There is no GPU here, so two things stand in for one: torch's fake
+tensors "on cuda", without values, and a device that carries values and refuses those of others
+(tests/support/stand_in_device.py)."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -31,12 +32,11 @@ from cutaway.training.language import Language, TextBatch
 from cutaway.training.loss import Loss
 from cutaway.training.optimizer import Optimizer
 from cutaway.training.translation import PairBatch, Translation
-from tests.families import FAMILIES, Inputs, example_inputs, noisy, shrunk
-from tests.standin import NAME, Unread, alone, standing_in
-from tests.tasks import small
-from tests.training import toy
+from tests.support import small_models as small
+from tests.support import toy_runs as toy
+from tests.support.families import FAMILIES, WITH_DECODER, Inputs, example_inputs, noisy, shrunk
+from tests.support.stand_in_device import NAME, Unread, alone, standing_in
 
-WITH_DECODER = [name for name in FAMILIES if shrunk(name).decoder is not None]
 # The same float32 arithmetic in other kernels: see tests/contract/test_promises.py.
 CLOSE = {"rtol": 2e-5, "atol": 2e-5}
 
@@ -218,19 +218,15 @@ def test_other_families_write(preset: str) -> None:
     alone(writes, preset, "greedy", "beams")
 
 
-def streams() -> None:
+def streams(_: Path) -> None:
     model = small.model("gpt2")
     both(model, lambda: list(model.complete("The cat", stream=True, max_new_tokens=9, stop=["zz"])))
     chat = small.chatty()
     both(chat, lambda: "".join(chat.chat("Be kind.").say("The cat?")))
 
 
-def test_streams() -> None:
-    alone(streams)
-
-
 def reads(folder: Path) -> None:
-    from tests.tasks import tiny
+    from tests.support import hf_models as tiny
 
     load: Callable[[Path], Model] = lambda path: cutaway.load(path, device="cpu")  # noqa: E731
     fill = load(tiny.bert(folder / "fill", "BertForMaskedLM"))
@@ -250,10 +246,6 @@ def reads(folder: Path) -> None:
     side = sees.config.encoder.patches.image_size
     image = (torch.arange(3 * side * side).view(3, side, side) % 251).to(torch.uint8)
     both(sees, lambda: sees.recognize([image, image.flip(2)], engine="native"))
-
-
-def test_tasks_that_read(tmp_path: Path) -> None:
-    alone(reads, tmp_path)
 
 
 # ---------------------------------------------------------------------------------------------------- looking inside
@@ -304,7 +296,7 @@ def test_looking_inside(preset: str, tmp_path: Path) -> None:
     alone(looks, preset, tmp_path)
 
 
-def changes() -> None:
+def changes(_: Path) -> None:
     model = small.model("transformer-tiny")
     heads = "decoder.blocks.0.self_attention.heads"
     weights = "encoder.blocks.0.self_attention.weights"
@@ -333,11 +325,7 @@ def changes() -> None:
         assert model.run("The cat sat.", "scaling", generation=generation).after.text is not None  # it writes under it
 
 
-def test_changes() -> None:
-    alone(changes)
-
-
-def gradients() -> None:
+def gradients(_: Path) -> None:
     pytest.importorskip("captum")
     model = small.model("gpt2")
 
@@ -348,11 +336,7 @@ def gradients() -> None:
     both(model, attributed)
 
 
-def test_gradients() -> None:
-    alone(gradients)
-
-
-def studio() -> None:
+def studio(_: Path) -> None:
     model = small.model("transformer-tiny")
     model.name = "m"
     with standing_in() as there:
@@ -365,19 +349,13 @@ def studio() -> None:
         assert page.next(NextRequest(model="m", text="The cat sat.", prefix=[5]))["plain"]
 
 
-def test_studio() -> None:
-    alone(studio)
-
-
 # --------------------------------------------------------------------------------------------------------- training
 
 
-def trains(folder: Path, preset: str) -> None:
+def trains(folder: Path) -> None:
     """A run of its own on each device, without dropout: the same losses, up to rounding."""
     data, losses = toy.corpus(folder / "data", n=80), {}
     settings = ["model.dropout=0", "schedule.steps=4", "validation.every=2", "averaging.ema=0.9"]
-    if preset == "bahdanau-gru":
-        settings += ["model.preset=bahdanau-gru"]
     with standing_in():
         for device in ("cpu", NAME):
             config = toy.config(data, *settings, f"machine.device={device}")
@@ -388,10 +366,6 @@ def trains(folder: Path, preset: str) -> None:
         assert losses[NAME] == pytest.approx(losses["cpu"], rel=1e-3)
         again = training.resume(folder / NAME, device="cpu")
         assert again.reason == "done already"
-
-
-def test_a_short_training(tmp_path: Path) -> None:
-    alone(trains, tmp_path, "transformer-tiny")
 
 
 def stops_and_resumes(folder: Path) -> None:
@@ -405,17 +379,13 @@ def stops_and_resumes(folder: Path) -> None:
         assert cutaway.load(folder / "out", device=there).translate("pa ku") is not None
 
 
-def test_a_run_on_a_device_resumes(tmp_path: Path) -> None:
-    alone(stops_and_resumes, tmp_path)
-
-
 # ------------------------------------------------------------------------------------------------- loading, moving
 
 
 def loads(folder: Path) -> None:
-    small.model("transformer-tiny").save(folder)
+    small.model("transformer-tiny").save(folder / "model")
     with standing_in() as there:
-        model = cutaway.load(folder, device=NAME, dtype="float16")
+        model = cutaway.load(folder / "model", device=NAME, dtype="float16")
         assert {weight.device for weight in model.network.parameters()} == {there}
         assert model.device == there
         assert model.engine().precision == "float16"
@@ -428,16 +398,20 @@ def loads(folder: Path) -> None:
                 model.translate("The cat", **options)
         with pytest.raises(DeviceError, match="device='standin:3', but torch sees only standin:0 here"):
             model.to("standin:3")
-        model.to(dtype="float16").save(folder.parent / "saved")
-        kept = cutaway.load(folder.parent / "saved", device="cpu").network.state_dict()
+        model.to(dtype="float16").save(folder / "saved")
+        kept = cutaway.load(folder / "saved", device="cpu").network.state_dict()
         assert all(torch.equal(kept[name], weight.cpu()) for name, weight in model.network.state_dict().items())
         assert model.to("cpu").device == torch.device("cpu")
         with pytest.raises(InputError, match="token ids are on cpu, this model on standin:0; move them"):
             model.to(there).network(torch.zeros(1, 2, dtype=torch.long), torch.zeros(1, 2, dtype=torch.long))
 
 
-def test_load_and_to(tmp_path: Path) -> None:
-    alone(loads, tmp_path / "model")
+WORKS = [streams, reads, changes, gradients, studio, trains, stops_and_resumes, loads]
+
+
+@pytest.mark.parametrize("work", WORKS, ids=lambda work: work.__name__)
+def test_on_the_stand_in_as_on_the_cpu(work: Callable[[Path], None], tmp_path: Path) -> None:
+    alone(work, tmp_path)
 
 
 def test_auto_is_the_best_that_is_there(monkeypatch: pytest.MonkeyPatch) -> None:

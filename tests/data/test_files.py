@@ -14,7 +14,7 @@ import pytest
 
 from cutaway.data.files import inner_name, lines, n_lines, open_bytes
 from cutaway.errors import InputError
-from tests.data.written import COMPRESS, write
+from tests.support.data_files import COMPRESS, write
 
 TEXT = b"".join(f"line {i} of many\r\n".encode() for i in range(20_000)) + b"the last, without an end"
 ENDINGS = list(COMPRESS)

@@ -13,7 +13,7 @@ from cutaway.data.hub import DataSet
 from cutaway.data.pairs import Pair, PairSpec, digest, read_pairs
 from cutaway.data.rows import BadRow
 from cutaway.errors import InputError
-from tests.data.written import PAIRS, jsonl, nested, write, write_parquet
+from tests.support.data_files import PAIRS, jsonl, nested, write, write_parquet
 
 
 @pytest.fixture(autouse=True)

@@ -12,7 +12,7 @@ import pytest
 from cutaway.data.pairs import Pair, PairSpec, digest, read_pairs
 from cutaway.data.rows import BadRow
 from cutaway.errors import ConfigError, InputError
-from tests.data.written import PAIRS, Texts, csv_bytes, jsonl, lines, tsv, write, write_parquet
+from tests.support.data_files import PAIRS, Texts, csv_bytes, jsonl, lines, tsv, write, write_parquet
 
 
 def aligned(folder: Path, pairs: Texts, ending: str = "") -> PairSpec:

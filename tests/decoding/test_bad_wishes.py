@@ -9,9 +9,9 @@ from cutaway.decoding.search import stream, write
 from cutaway.errors import ConfigError, CutawayError, InputError
 from cutaway.generation import Generation, Prompt, changed
 from cutaway.models.usage import Usage
-from tests.decoding.fakes import Scripted
-from tests.decoding.writers import writer
-from tests.families import VOCABULARY, shrunk
+from tests.support.families import VOCABULARY, shrunk
+from tests.support.scripted_network import Scripted
+from tests.support.writing_networks import writer
 
 V = 20
 USAGE = Usage(start=3, end=(1,), never=(2,))

@@ -13,7 +13,7 @@ from cutaway.decoding.search import write
 from cutaway.errors import InputError
 from cutaway.generation import Generation, Prompt, Written
 from cutaway.models.usage import Usage
-from tests.decoding.fakes import Script, Scripted
+from tests.support.scripted_network import Script, Scripted
 
 V, END = 20, 1
 USAGE = Usage(end=(END,))

@@ -8,7 +8,7 @@ import torch
 import transformers as hf
 
 from cutaway.checkpoints.generation_settings import AT_ONE_VALUE, IN_USAGE, MEANINGLESS, OBEYED
-from tests.decoding.settings import MODELS, SAMPLING, SEARCH, Folder, searches
+from tests.support.generation_settings import MODELS, SAMPLING, SEARCH, Folder, searches
 
 SAMPLE = [MODELS[0], MODELS[4], MODELS[7], MODELS[10]]
 NAMES = [*SEARCH]

@@ -18,8 +18,8 @@ from cutaway.generation import Changes, Generation, Written
 from cutaway.models.usage import Usage
 from cutaway.parts.cache import Cache, Memory
 from cutaway.parts.tap import taps
-from tests.decoding.writers import WRITERS, prompts, writer
-from tests.families import VOCABULARY, shrunk
+from tests.support.families import VOCABULARY, shrunk
+from tests.support.writing_networks import WRITERS, prompts, writer
 
 WISHES = ["greedy", "three beams", "diverse", "forced", "samples", "all filters"]
 

@@ -11,7 +11,7 @@ from cutaway.decoding.sample import draw
 from cutaway.decoding.search import stream, write
 from cutaway.generation import Generation, Prompt
 from cutaway.models.usage import Usage
-from tests.decoding.fakes import Scripted
+from tests.support.scripted_network import Scripted
 
 PROBABILITIES = [0.30, 0.22, 0.16, 0.12, 0.09, 0.06, 0.03, 0.02]
 LOGITS = [math.log(p) for p in PROBABILITIES]

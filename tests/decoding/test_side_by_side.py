@@ -9,7 +9,7 @@ import torch
 from cutaway.decoding import batches
 from cutaway.decoding.search import write
 from cutaway.generation import Generation
-from tests.decoding.writers import WRITERS, prompts, writer
+from tests.support.writing_networks import WRITERS, prompts, writer
 
 
 @pytest.fixture(autouse=True)

@@ -16,10 +16,10 @@ from cutaway.decoding.state import DecodingState
 from cutaway.decoding.stops import find_stop, n_streamable
 from cutaway.generation import Generation, Prompt
 from cutaway.models.usage import Usage
-from tests.decoding.fakes import Script, Scripted
 from tests.decoding.test_beams import V, random_script
-from tests.decoding.writers import prompts, writer
-from tests.families import noisy, shrunk
+from tests.support.families import noisy, shrunk
+from tests.support.scripted_network import Script, Scripted
+from tests.support.writing_networks import prompts, writer
 
 PIECES = [
     "<s>",

@@ -9,7 +9,7 @@ import torch
 
 from cutaway.decoding.search import write
 from cutaway.generation import Generation, Prompt, Written
-from tests.decoding.peers import PEERS, Peer, V, make_peer
+from tests.support.peers import PEERS, Peer, V, make_peer
 
 N_OPTION_SETS, N_LENGTHS, N_PROMPTS = 25, 2, 5  # 250 prompts with their options for each family
 N_ENDS = {"llama": 2}

@@ -4,7 +4,6 @@ import copy
 import json
 import os
 import sys
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -30,7 +29,9 @@ from cutaway.errors import CheckpointError, ConfigError, InputError
 from cutaway.generation import Generation, Prompt, Written
 from cutaway.models.network import Network
 from cutaway.models.usage import Usage
-from tests.families import noisy, shrunk
+from tests.support import hf_models
+from tests.support.families import noisy, shrunk, with_stacks
+from tests.support.threads import at_once
 
 library = ctranslate2_spec.library()
 hf.logging.set_verbosity_error()
@@ -152,10 +153,7 @@ def test_stream_gives_the_tokens_of_write_and_their_log_probabilities(case: Case
 def test_the_paper_s_transformer_in_both_layouts(layout: Any) -> None:
     """No family of transformers has the paper's; its log-probabilities beside our own forward pass."""
     config: Any = shrunk("transformer-tiny")
-    config = replace(
-        config, **{half: replace(getattr(config, half), positions=layout) for half in ("encoder", "decoder")}
-    )
-    network = noisy(cutaway.build(config).eval())
+    network = noisy(cutaway.build(with_stacks(config, positions=layout)).eval())
     engine = engine_of(network, 0, 1)
     source, target = [3, 4, 5, 6, 7, 8, 9], [10, 11, 12, 13]
     [scored] = engine.model.score_batch([[str(i) for i in source]], [[str(i) for i in target]])
@@ -182,7 +180,7 @@ def test_reading_says_what_our_network_says(case: Case, loaded: Any) -> None:
 
 
 def test_a_decoder_s_logits_can_be_read_too(loaded: Any) -> None:
-    _, network = loaded(next(case for case in CASES if case.name == "Llama: Llama 3 rotation"))
+    _, network = loaded(hf_models.case("Llama: Llama 3 rotation"))
     tokens = torch.randint(37, (2, 9), generator=torch.Generator().manual_seed(3))
     with torch.no_grad():
         torch.testing.assert_close(engine_of(network, None).read(tokens), network(tokens), atol=ROUNDING, rtol=0)
@@ -190,7 +188,7 @@ def test_a_decoder_s_logits_can_be_read_too(loaded: Any) -> None:
 
 def test_torch_keeps_its_cores(loaded: Any) -> None:
     """The library sets the threads of whoever loads a model to its own."""
-    _, network = loaded(next(case for case in CASES if case.name == "GPT-2: language model"))
+    _, network = loaded(hf_models.case("GPT-2: language model"))
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     engine_of(network, None)
@@ -201,7 +199,7 @@ def test_torch_keeps_its_cores(loaded: Any) -> None:
 
 def test_a_batch_gives_the_texts_of_one_by_one(loaded: Any) -> None:
     for name in ("MarianMT: translation", "GPT-2: language model"):
-        case = next(case for case in CASES if case.name == name)
+        case = hf_models.case(name)
         theirs, network = loaded(case)
         engine = engine_of(network, start_of(case), common_end(theirs, case))
         asked = [Prompt(tuple(ids)) for seed in range(6) for ids in prompts(seed)]
@@ -284,7 +282,7 @@ def test_a_source_of_end_tokens_alone_is_a_source(loaded: Any) -> None:
 def test_a_prefix_begins_every_text_and_counts_as_written(loaded: Any) -> None:
     """What follows is what follows those tokens anyway."""
     for name in ("MarianMT: translation", "GPT-2: language model"):
-        case = next(case for case in CASES if case.name == name)
+        case = hf_models.case(name)
         _, network = loaded(case)
         engine = engine_of(network, start_of(case))
         asked = [Prompt(tuple(ids)) for ids in prompts()]
@@ -352,7 +350,7 @@ def test_random_options_give_the_native_texts_where_nothing_is_said_to_differ(ca
 
 def test_sampling_follows_the_probabilities(loaded: Any) -> None:
     """One token, 4000 times: each share within 4 standard deviations of its probability after all options."""
-    _, network = loaded(next(case for case in CASES if case.name == "GPT-2: language model"))
+    _, network = loaded(hf_models.case("GPT-2: language model"))
     engine, n = engine_of(network, None), 4000
     options = Generation(max_new_tokens=1, sample=True, temperature=1.5, top_k=10, top_p=0.8)
     found = Counter(texts[0].ids[0] for texts in engine.write([Prompt((3, 4))] * n, options))
@@ -377,7 +375,7 @@ def test_int8_stays_close(loaded: Any) -> None:
     Without an instruction for it (VNNI) CTranslate2's oneDNN adds two neighbours in 16 bits and cuts off what does not
     fit: the difference was 4 on an EPYC with AVX2. There, every second column is 0.
     """
-    case = next(case for case in CASES if case.name == "T5: v1.1 and FLAN")
+    case = hf_models.case("T5: v1.1 and FLAN")
     network = copy.deepcopy(loaded(case)[1])
     if not torch.cpu.get_capabilities().get("avx512_vnni"):
         with torch.no_grad():
@@ -395,7 +393,7 @@ def test_int8_stays_close(loaded: Any) -> None:
 
 def test_what_it_refuses(loaded: Any) -> None:
     _, marian = loaded(CASES[0])
-    _, gpt2 = loaded(next(case for case in CASES if case.name == "GPT-2: language model"))
+    _, gpt2 = loaded(hf_models.case("GPT-2: language model"))
     translator, generator = engine_of(marian, 36, 0), engine_of(gpt2, None, 36)
     lacking: list[tuple[CTranslate2, dict[str, Any]]] = [
         (translator, {"beam_groups": 2, "beams": 4}),
@@ -474,7 +472,7 @@ def test_parts_it_can_not_hold(name: str, half: str, changes: dict[str, Any], re
 
 
 def test_no_head_no_text(loaded: Any) -> None:
-    _, network = loaded(next(case for case in CASES if case.name == "GPT-2: classifier"))
+    _, network = loaded(hf_models.case("GPT-2: classifier"))
     with pytest.raises(ConfigError, match="no language_model head; the native engine runs it"):
         CTranslate2(network)
 
@@ -514,7 +512,7 @@ def test_it_has_patience_where_it_is_not_asked_to_stop_early(loaded: Any) -> Non
 
 def test_every_text_of_a_search_has_the_native_log_probabilities(loaded: Any) -> None:
     for name in ("MarianMT: two vocabularies", "Qwen2: language model"):
-        case = next(case for case in CASES if case.name == name)
+        case = hf_models.case(name)
         theirs, network = loaded(case)
         engine = engine_of(network, start_of(case), common_end(theirs, case))
         asked = [Prompt(tuple(ids)) for ids in prompts()]
@@ -611,11 +609,7 @@ def test_a_conversion_that_fails_leaves_nothing(cache: Path, monkeypatch: pytest
 def test_several_at_once_make_one_folder(cache: Path) -> None:
     network = noisy(cutaway.build(shrunk("transformer-tiny")).eval())
     texts: list[tuple[int, ...]] = []
-    threads = [threading.Thread(target=lambda: texts.append(text_of(kept(network)))) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(*[lambda: texts.append(text_of(kept(network)))] * 4)
     assert len(texts) == 4
     assert len(set(texts)) == 1
     assert len(list(cache.iterdir())) == 1
@@ -700,7 +694,7 @@ def test_convert_refuses(tmp_path: Path) -> None:
 
 
 def test_a_stream_that_nobody_reads_stops(loaded: Any) -> None:
-    _, network = loaded(next(case for case in CASES if case.name == "MarianMT: translation"))
+    _, network = loaded(hf_models.case("MarianMT: translation"))
     engine = engine_of(network, 36)
     model, steps = engine.model, []
 

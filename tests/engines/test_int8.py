@@ -26,7 +26,6 @@ from cutaway.generation import Generation, Prompt
 from cutaway.kernels.attention import by_torch
 from cutaway.loading import load
 from cutaway.model import Model
-from cutaway.models.config import TransformerConfig
 from cutaway.models.usage import Usage
 from cutaway.parts.feedforward import ACTIVATIONS
 from cutaway.parts.kv_cache import KV
@@ -34,8 +33,7 @@ from cutaway.parts.masks import Bias
 from cutaway.parts.norms import RMSNorm
 from cutaway.parts.positions import rotary
 from cutaway.parts.stack import Stack
-from tests.contract.test_promises import noisy
-from tests.families import FAMILIES, example_inputs, shrunk
+from tests.support.families import FAMILIES, TRANSFORMERS, example_inputs, noisy_network, shrunk
 
 BUILT = kernels.kernels()
 needs_compiler = pytest.mark.skipif(
@@ -234,7 +232,7 @@ def test_rotation_of_the_kernels(places: torch.Tensor) -> None:
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_every_family_runs_close_to_float32(name: str) -> None:
-    network, inputs = noisy(shrunk(name)).eval(), example_inputs(shrunk(name))
+    network, inputs = noisy_network(shrunk(name)).eval(), example_inputs(shrunk(name))
     with torch.inference_mode():
         plain, quick = (each(*inputs.args, **inputs.options) for each in (network, in_int8(network)))
     real = torch.isfinite(plain)
@@ -245,7 +243,7 @@ def test_every_family_runs_close_to_float32(name: str) -> None:
 @pytest.mark.parametrize("name", FAMILIES)
 def test_who_listens_hears_the_int8_network(name: str) -> None:
     """Taps are shared: looking at model.network shows what the engine computes, and changes nothing."""
-    network, inputs = noisy(shrunk(name)).eval(), example_inputs(shrunk(name))
+    network, inputs = noisy_network(shrunk(name)).eval(), example_inputs(shrunk(name))
     quick = in_int8(network)
     with torch.inference_mode():
         alone = quick(*inputs.args, **inputs.options)
@@ -260,7 +258,7 @@ def test_who_listens_hears_the_int8_network(name: str) -> None:
 
 @pytest.fixture
 def saved(tmp_path):
-    return load(Model(noisy(shrunk("gpt2"))).save(tmp_path / "model"))
+    return load(Model(noisy_network(shrunk("gpt2"))).save(tmp_path / "model"))
 
 
 @pytest.fixture
@@ -301,7 +299,7 @@ def test_nothing_is_written_beside_a_model(saved: Model, kept: Path) -> None:
 
 def test_kept_weights_of_another_model_are_not_used(saved: Model, kept: Path, tmp_path) -> None:
     read(saved.folder)
-    other = noisy(shrunk("gpt2"), seed=7)
+    other = noisy_network(shrunk("gpt2"), seed=7)
     folder = Model(other, None).save(tmp_path / "other")
     shutil.copytree(place(saved.folder), place(folder))
     assert torch.equal(read(folder), in_int8(other)(torch.tensor([[1, 2, 3]])))
@@ -310,7 +308,7 @@ def test_kept_weights_of_another_model_are_not_used(saved: Model, kept: Path, tm
 
 def test_a_model_saved_again_replaces_what_was_kept(saved: Model, kept: Path) -> None:
     read(saved.folder)
-    other = noisy(shrunk("gpt2"), seed=7)
+    other = noisy_network(shrunk("gpt2"), seed=7)
     Model(other, None).save(saved.folder)
     assert torch.equal(read(saved.folder), in_int8(other)(torch.tensor([[1, 2, 3]])))
     assert len(list(kept.iterdir())) == 1
@@ -321,7 +319,7 @@ def test_a_model_of_the_same_size_and_time_is_not_taken_for_the_one_before(saved
     read(saved.folder)
     weights = saved.folder / "model.safetensors"
     before = weights.stat()
-    other = noisy(shrunk("gpt2"), seed=7)
+    other = noisy_network(shrunk("gpt2"), seed=7)
     shutil.copyfile(Model(other, None).save(kept.parent / "other") / weights.name, weights)
     os.utime(weights, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert weights.stat().st_size == before.st_size
@@ -352,7 +350,7 @@ def test_the_cache_is_bounded(saved: Model, kept: Path, tmp_path, monkeypatch) -
     first = place(saved.folder)
     n_bytes = sum(path.stat().st_size for path in first.iterdir())
     monkeypatch.setattr(int8_files, "LARGEST", int(2.5 * n_bytes))
-    folders = [Model(noisy(shrunk("gpt2"), seed=i), None).save(tmp_path / f"model {i}") for i in (1, 2)]
+    folders = [Model(noisy_network(shrunk("gpt2"), seed=i), None).save(tmp_path / f"model {i}") for i in (1, 2)]
     read(folders[0])
     (kept / "of-an-earlier-version.safetensors").write_bytes(bytes(n_bytes))
     os.utime(kept / "of-an-earlier-version.safetensors", (0, 0))
@@ -363,7 +361,7 @@ def test_the_cache_is_bounded(saved: Model, kept: Path, tmp_path, monkeypatch) -
     read(folders[1])
     assert set(kept.iterdir()) == {first, place(folders[1])}
     monkeypatch.setattr(int8_files, "LARGEST", n_bytes // 2)
-    Model(noisy(shrunk("gpt2"), seed=3), None).save(folders[1])
+    Model(noisy_network(shrunk("gpt2"), seed=3), None).save(folders[1])
     read(folders[1])
     assert first.is_dir(), "what is too large is not kept, and drives nothing out"
 
@@ -422,7 +420,7 @@ def test_bfloat16_is_a_copy(saved: Model) -> None:
 @pytest.mark.parametrize("beams", [1, 3])
 def test_int8_writes_as_float32_does_on_a_decided_model(beams: int) -> None:
     """Where the best token is well ahead, 8 bits do not change it."""
-    network = noisy(shrunk("transformer-tiny")).eval()
+    network = noisy_network(shrunk("transformer-tiny")).eval()
     with torch.no_grad():
         network.table.mul_(8)
     usage = Usage(start=1, end=(2,))
@@ -439,9 +437,9 @@ def test_int8_writes_as_float32_does_on_a_decided_model(beams: int) -> None:
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_weights_of_another_dtype_are_widened(dtype: torch.dtype) -> None:
     """The kernels read float32 only."""
-    network = noisy(shrunk("gpt2")).to(dtype)
+    network = noisy_network(shrunk("gpt2")).to(dtype)
     tokens = torch.tensor([[1, 2, 3]])
-    wide = noisy(shrunk("gpt2")).to(dtype).float()
+    wide = noisy_network(shrunk("gpt2")).to(dtype).float()
     for precision in ("float32", "int8"):
         read, expected = (Model(each).engine("native", precision).read(tokens) for each in (network, wide))
         assert read.dtype == torch.float32
@@ -451,14 +449,12 @@ def test_weights_of_another_dtype_are_widened(dtype: torch.dtype) -> None:
 
 # All blocks in one call
 
-TRANSFORMERS = [name for name in FAMILIES if isinstance(shrunk(name), TransformerConfig)]
-
 
 @needs_products
 @pytest.mark.parametrize("name", TRANSFORMERS)
 def test_a_stack_in_one_call_is_the_stack_block_by_block(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The whole pass over several tokens, padded and not."""
-    network, inputs = noisy(shrunk(name)).eval(), example_inputs(shrunk(name))
+    network, inputs = noisy_network(shrunk(name)).eval(), example_inputs(shrunk(name))
     quick = in_int8(network)
     whole = [module for module in quick.modules() if isinstance(module, FusedStack)]
     assert len(whole) == quick.has_encoder + quick.has_decoder
@@ -485,7 +481,7 @@ def test_a_search_in_one_call_is_the_search_block_by_block(
 ) -> None:
     """Cached steps: prompts of unlike length, rows that join and leave, beams that share a memory and hold each other's
     keys. The scores of the tokens are as close as 8 bits allow."""
-    network = noisy(shrunk(name)).eval()
+    network = noisy_network(shrunk(name)).eval()
     usage = Usage(start=1, end=(2,))
     generator = torch.Generator().manual_seed(3)
     prompts = [
@@ -514,7 +510,7 @@ def test_a_search_in_one_call_is_the_search_block_by_block(
 @pytest.mark.parametrize("name", ["transformer-tiny", "gpt2"])
 def test_a_batch_gives_the_very_numbers_of_one_by_one(name: str, beams: int) -> None:
     """Not only close: a number that is rounded to another of its 255 steps could change a text."""
-    network = in_int8(noisy(shrunk(name)).eval())
+    network = in_int8(noisy_network(shrunk(name)).eval())
     usage = Usage(start=1, end=(2,))
     generator = torch.Generator().manual_seed(3)
     lengths = [9, 1, 17, 4, 10, 12, 2, 3] if network.has_encoder else [5, 1, 4, 2, 3]

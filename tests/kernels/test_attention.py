@@ -1,7 +1,5 @@
 """Attention in training: the kernel against the written-out steps in float64, and that parts use it when they may."""
 
-from concurrent.futures import ThreadPoolExecutor
-
 import pytest
 import torch
 
@@ -11,6 +9,7 @@ from cutaway.parts import masks
 from cutaway.parts.attention import Attention
 from cutaway.parts.masks import Bias
 from cutaway.parts.tap import listening
+from tests.support.gradients import assert_same, assert_same_bits_from_threads, assert_small_steps
 
 # Products of at most 130 float32 numbers of size 1, and e to the power of such: each rounded to 6e-8 of itself.
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}
@@ -42,10 +41,7 @@ def compare(tensors, grad, bias, scale, level=0, seed=0, kept=None):
     exact = [x.detach().double().requires_grad_() for x in tensors]
     y = kernel.train(*tensors, bias, scale, level, seed)
     wanted = written_out(*exact, bias, scale, kept)
-    torch.testing.assert_close(y.double(), wanted, **CLOSE)
-    found = torch.autograd.grad(y, tensors, grad)
-    for name, a, b in zip("qkv", found, torch.autograd.grad(wanted, exact, grad.double()), strict=True):
-        torch.testing.assert_close(a.double(), b, **CLOSE, msg=lambda text, name=name: f"d{name}: {text}")
+    assert_same(y, wanted, tensors, exact, grad, **CLOSE)
 
 
 SIZES = [
@@ -68,20 +64,6 @@ def test_forward_and_gradients(sizes, mask):
     if mask == "heads":
         bias = torch.randn(1, H, T, S)
     compare(tensors, grad, bias, K**-0.5)
-
-
-def test_gradients_by_small_steps():
-    """Central differences of the kernel itself: float32 at a step of 1e-2 is good to 1e-3."""
-    tensors, grad = inputs(1, 3, 4, 2, 1, 5)
-    bias = masks.to_bias(masks.look_ahead(3, 4))
-    found = torch.autograd.grad(kernel.train(*tensors, bias, 0.4), tensors, grad)
-    for x, dx in zip(tensors, found, strict=True):
-        for i in torch.randperm(x.numel())[:8]:
-            step = torch.zeros(x.numel())
-            step[i] = 1e-2
-            up, down = ([y + sign * step.view(y.shape) if y is x else y for y in tensors] for sign in (1, -1))
-            ends = [(kernel.train(*at, bias, 0.4) * grad).sum() for at in (up, down)]
-            torch.testing.assert_close(dx.flatten()[i], (ends[0] - ends[1]).detach() / 2e-2, rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.parametrize("sizes", [(3, 5, 7, 4, 2, 6), (2, 16, 9, 2, 2, 32)])
@@ -109,17 +91,16 @@ def test_as_many_are_dropped_as_asked_for():
     assert torch.equal(y, kernel.train(q, k, v, None, 1.0, 64, 7))
 
 
+def test_gradients_by_small_steps():
+    """float32 at such a step is good to 1e-3."""
+    tensors, grad = inputs(1, 3, 4, 2, 1, 5)
+    bias = masks.to_bias(masks.look_ahead(3, 4))
+    assert_small_steps(lambda *at: kernel.train(*at, bias, 0.4), tensors, grad, tolerance=1e-3)
+
+
 def test_same_bits_from_many_threads():
     tensors, grad = inputs(8, 14, 13, 4, 4, 32)
-
-    def all_of_it(_):
-        y = kernel.train(*tensors, None, 0.2, 30, 99)
-        return (y.detach(), *torch.autograd.grad(y, tensors, grad))
-
-    first = all_of_it(None)
-    with ThreadPoolExecutor(4) as pool:
-        for other in pool.map(all_of_it, range(32)):
-            assert all(torch.equal(a, b) for a, b in zip(first, other, strict=True))
+    assert_same_bits_from_threads(lambda *at: kernel.train(*at, None, 0.2, 30, 99), tensors, grad)
 
 
 def test_any_strides():

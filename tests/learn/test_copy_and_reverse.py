@@ -24,7 +24,7 @@ from cutaway.models.config import (
 )
 from cutaway.models.network import Network
 from cutaway.parts.cache import Cache
-from tests.families import FAMILIES
+from tests.support.families import FAMILIES
 
 SYMBOLS, LENGTH = 8, 4
 START, END = SYMBOLS, SYMBOLS + 1  # START also stands between a question and its answer

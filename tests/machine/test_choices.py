@@ -25,7 +25,7 @@ from cutaway.training.config import MachineChoice
 from cutaway.training.precision import fastest_precision, kernel_choice
 from cutaway.training.run import resume, train
 from cutaway.training.toml import read_config
-from tests.training import toy
+from tests.support import toy_runs as toy
 
 CPU = torch.device("cpu")
 TINY, BASE = preset("transformer-tiny"), preset("transformer-base")

@@ -27,8 +27,8 @@ from cutaway.models.presets import PRESETS
 from cutaway.parts.cache import Cache
 from cutaway.parts.norms import LayerNorm, RMSNorm
 from cutaway.parts.tap import listening
-from tests.families import FAMILIES, Inputs, arrays, example_inputs, noisy, shrunk
 from tests.numbers import oracle
+from tests.support.families import FAMILIES, TRANSFORMERS, Inputs, arrays, example_inputs, noisy, shrunk, with_stacks
 
 # float32 keeps 6e-8 of a number, and sums here have at most 60 terms of size 1 to 10: errors up to 3e-6 were seen.
 CLOSE = {"rtol": 0, "atol": 2e-5}
@@ -37,38 +37,25 @@ CLOSE = {"rtol": 0, "atol": 2e-5}
 CLOSE_T5 = {"rtol": 0, "atol": 2e-4}
 
 
-def with_stacks(config: Config, **changes: object) -> Config:
-    """The config with these fields changed in every stack it has."""
-    stacks = {"encoder": config.encoder, "decoder": config.decoder}
-    return replace(config, **{half: stack and replace(stack, **changes) for half, stack in stacks.items()})
+def with_half(name: str, half: str, **changes: object) -> Config:
+    config = shrunk(name)
+    return replace(config, **{half: replace(getattr(config, half), **changes)})
 
 
-def variant(name: str) -> Config:
-    """Behaviour that a config can ask for and no preset of FAMILIES has."""
-    if name == "marian":
-        marian = with_stacks(shrunk("transformer-tiny"), positions="sinusoidal_halves", activation="silu")
-        return replace(marian, head=LanguageModel(bias=True))
-    if name == "llama-2, untied":
-        return replace(shrunk("llama-15m"), head=LanguageModel(tied=False))
-    if name == "deeper decoder":  # than its encoder, whose top layer then starts two layers
-        config = shrunk("lstm-seq2seq")
-        return replace(config, decoder=replace(config.decoder, n_layers=4))
-    if name == "both directions, two layers, dot":
-        config = shrunk("luong-gru")
-        return replace(config, encoder=replace(config.encoder, bidirectional=True, backward=False))
-    if name == "additive lstm":  # attends with h, not with c; and with the top layer's
-        config = shrunk("lstm-seq2seq")
-        both = replace(config.encoder, bidirectional=True, backward=False)
-        return replace(config, attention="additive", encoder=both)
-    if name == "reads forward":
-        config = shrunk("gru-seq2seq")
-        return replace(config, encoder=replace(config.encoder, backward=False))
-    return shrunk(name)
-
-
-VARIANTS = [
-    "marian", "llama-2, untied", "deeper decoder", "both directions, two layers, dot", "additive lstm", "reads forward",
-]  # fmt: skip
+VARIANTS: dict[str, Config] = {
+    "marian": replace(
+        with_stacks(shrunk("transformer-tiny"), positions="sinusoidal_halves", activation="silu"),
+        head=LanguageModel(bias=True),
+    ),
+    "llama-2, untied": replace(shrunk("llama-15m"), head=LanguageModel(tied=False)),
+    "deeper decoder":  # than its encoder, whose top layer then starts two layers
+        with_half("lstm-seq2seq", "decoder", n_layers=4),
+    "both directions, two layers, dot": with_half("luong-gru", "encoder", bidirectional=True, backward=False),
+    "additive lstm":  # attends with h, not with c; and with the top layer's
+        replace(with_half("lstm-seq2seq", "encoder", bidirectional=True, backward=False), attention="additive"),
+    "reads forward": with_half("gru-seq2seq", "encoder", backward=False),
+}  # fmt: skip
+"""Behaviour that a config can ask for and no preset of FAMILIES has."""
 
 
 def real(values: torch.Tensor, mask: torch.Tensor | None, row: int) -> np.ndarray:
@@ -130,10 +117,10 @@ def check_against_oracle(config: Config, inputs: Inputs, *, listen_to_all: bool,
 
 @pytest.mark.parametrize("listen_to_all", [False, True], ids=["fused", "written_out"])
 @pytest.mark.parametrize("padding", ["right", "left", None])
-@pytest.mark.parametrize("name", [name for name in FAMILIES + VARIANTS if name != "vit-tiny"])
+@pytest.mark.parametrize("name", [name for name in (*FAMILIES, *VARIANTS) if name != "vit-tiny"])
 def test_model_equals_oracle(name, padding, listen_to_all, monkeypatch):
     monkeypatch.setattr(attention_file, "torch_is_faster", lambda *_: not listen_to_all)
-    config = variant(name)
+    config = VARIANTS.get(name) or shrunk(name)
     check_against_oracle(config, example_inputs(config, seed=2, padding=padding), listen_to_all=listen_to_all)
 
 
@@ -142,9 +129,6 @@ def test_vit_equals_oracle(listen_to_all, monkeypatch):
     monkeypatch.setattr(attention_file, "torch_is_faster", lambda *_: not listen_to_all)
     config = shrunk("vit-tiny")
     check_against_oracle(config, example_inputs(config, seed=2), listen_to_all=listen_to_all)
-
-
-TRANSFORMERS = [name for name in FAMILIES if isinstance(shrunk(name), TransformerConfig)]
 
 
 @pytest.mark.parametrize("name", TRANSFORMERS)
@@ -321,9 +305,10 @@ def test_size_equals_a_full_count(name):
     assert cutaway.size(config).parameters == sum(weight.numel() for weight in on_meta(config).parameters())
 
 
-def test_parameters_by_part_of_bert_by_hand():
-    D, F, V = 24, 20, 19
-    assert cutaway.size(shrunk("bert-tiny")).by_part == {
+D, F, V, E, CONTEXT = 24, 20, 19, 20, 9  # E: all heads of a T5 side by side
+T5_ATTENTION = 4 * D * E + 2 * E * CONTEXT
+PARAMETERS = {
+    "bert-tiny": {
         "embedding": V * D + 13 * D + 2 * D,
         "attention": 3 * 4 * (D * D + D),
         "cross-attention": 0,
@@ -331,12 +316,8 @@ def test_parameters_by_part_of_bert_by_hand():
         "recurrent": 0,
         "norm": 2 * D + 3 * 2 * 2 * D,
         "head": D * D + D,
-    }
-
-
-def test_parameters_by_part_of_t5_by_hand():
-    D, F, V, E = 24, 20, 19, 20  # E: all heads side by side
-    assert cutaway.size(shrunk("flan-t5-small")).by_part == {
+    },
+    "flan-t5-small": {
         "embedding": V * D,
         "attention": (3 + 2) * 4 * D * E + 2 * 8 * 4,
         "cross-attention": 2 * 4 * D * E,
@@ -344,29 +325,28 @@ def test_parameters_by_part_of_t5_by_hand():
         "recurrent": 0,
         "norm": 3 * 2 * D + 2 * 3 * D + 2 * D,
         "head": V * D,
-    }
+    },
+}
+MULTIPLICATIONS = {
+    "gpt2": 2 * (4 * D * D + 2 * D * F + 2 * D * CONTEXT) + D * V,  # 2 blocks, each: q k v o, ff, q·k and w·v
+    "llama-15m": 2 * (2 * D * D + 2 * D * 12 + 3 * D * F + 2 * D * CONTEXT) + D * V,  # k and v have G · K = 12 rows
+    "t5-small": 3 * (T5_ATTENTION + 2 * D * F) + 2 * (2 * T5_ATTENTION + 2 * D * F) + D * V,
+    "awd-lstm": 4 * 12 * (8 + 12) + 4 * 12 * (12 + 12) + 4 * 8 * (12 + 8) + 8 * 19,
+}
 
 
-def test_flops_of_gpt2_by_hand():
-    D, F, V, context = 24, 20, 19, 9
-    multiplications = 2 * (4 * D * D + 2 * D * F + 2 * D * context) + D * V  # 2 blocks, each: q k v o, ff, q·k and w·v
-    counted = cutaway.size(shrunk("gpt2"), context=context)
-    assert counted.flops_forward == 2 * multiplications == 15_696
-    assert counted.flops_training == 3 * 15_696
-    assert counted.context == context
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_parameters_by_part_by_hand(name):
+    assert cutaway.size(shrunk(name)).by_part == PARAMETERS[name]
 
 
-def test_flops_of_grouped_llama_by_hand():
-    D, F, V, context = 24, 20, 19, 9
-    multiplications = 2 * (2 * D * D + 2 * D * 12 + 3 * D * F + 2 * D * context) + D * V  # k and v have G · K = 12 rows
-    assert cutaway.size(shrunk("llama-15m"), context=context).flops_forward == 2 * multiplications
-
-
-def test_flops_of_t5_by_hand():
-    D, F, V, E, context = 24, 20, 19, 20, 9
-    attention, ff = 4 * D * E + 2 * E * context, 2 * D * F
-    multiplications = 3 * (attention + ff) + 2 * (2 * attention + ff) + D * V
-    assert cutaway.size(shrunk("t5-small"), context=context).flops_forward == 2 * multiplications
+@pytest.mark.parametrize("name", MULTIPLICATIONS)
+def test_flops_by_hand(name):
+    counted = cutaway.size(shrunk(name), context=CONTEXT)
+    assert counted.flops_forward == 2 * MULTIPLICATIONS[name]
+    assert counted.flops_training == 3 * counted.flops_forward
+    assert counted.context == CONTEXT
+    assert name != "gpt2" or counted.flops_forward == 15_696
 
 
 def test_an_image_s_context_is_its_number_of_places():
@@ -374,11 +354,6 @@ def test_an_image_s_context_is_its_number_of_places():
     counted = cutaway.size(config, context=7)
     assert counted.context == 1 + (224 // 16) ** 2
     assert counted.flops_forward == cutaway.size(config).flops_forward
-
-
-def test_flops_of_a_recurrent_language_model_by_hand():
-    multiplications = 4 * 12 * (8 + 12) + 4 * 12 * (12 + 12) + 4 * 8 * (12 + 8) + 8 * 19
-    assert cutaway.size(shrunk("awd-lstm")).flops_forward == 2 * multiplications
 
 
 def test_bytes():

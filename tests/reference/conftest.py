@@ -11,7 +11,8 @@ import transformers as hf
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from bench.parity import CASES, make
+from bench.parity import make
+from tests.support import hf_models
 
 hf.logging.set_verbosity_error()
 hf.logging.disable_progress_bar()
@@ -24,7 +25,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 
     def folder(name: str) -> Path:
         if name not in folders:
-            case = next(case for case in CASES if case.name == name)
+            case = hf_models.case(name)
             folders[name] = tmp_path_factory.mktemp("saved")
             make(case).save_pretrained(folders[name])
         return folders[name]

@@ -13,7 +13,7 @@ from cutaway.checkpoint_info import facts
 from cutaway.checkpoints import huggingface
 from cutaway.errors import CheckpointError, CutawayError
 from cutaway.model import Model
-from tests.families import shrunk
+from tests.support.families import shrunk
 
 ABSURD = (10**9, 10**12, 2**63, 10**30, -1, 1.5, "x", None, [], [1] * 1000, {}, True, "9" * 5000, 1e308)
 

@@ -17,7 +17,7 @@ from cutaway.cli.info import info
 from cutaway.errors import CheckpointError
 from cutaway.files import open_file, read_json
 from cutaway.model import Model
-from tests.families import shrunk
+from tests.support.families import shrunk
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="Windows has neither pipes nor devices among files")
 

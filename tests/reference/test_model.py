@@ -20,10 +20,11 @@ from cutaway.model import Model
 from cutaway.models.config import Classifier, SentenceVector, TransformerConfig
 from cutaway.models.usage import Usage
 from cutaway.text.train import train_tokenizer
-from tests.families import FAMILIES, shrunk
+from tests.support import hf_models
+from tests.support.families import FAMILIES, shrunk
+from tests.support.small_models import TEXTS
 
 Saved = Callable[[str], Path]
-TEXTS = ["the cat sat on the mat", "a dog ate the cat's hat", "héllo wörld"] * 3
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -193,7 +194,7 @@ def test_loaded_weights_train_as_any(name: str, options: dict[str, bool], saved:
         if copied:
             for weight in network.parameters():
                 weight.data = weight.data.contiguous().clone()
-        case = next(case for case in CASES if case.name == name)
+        case = hf_models.case(name)
         assert isinstance(network.config, TransformerConfig)
         given = inputs(case, network.config, "none")
         optimizer = torch.optim.AdamW(network.parameters(), lr=0.01, **options)

@@ -13,11 +13,12 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 import cutaway
-from bench.parity import CASES, make
+from bench.parity import make
 from cutaway.checkpoint_info import facts
 from cutaway.cli.main import main
 from cutaway.model import Model
 from cutaway.models.config import Classifier
+from tests.support import hf_models
 
 Changed = Callable[..., Path]
 Saved = Callable[[str], Path]
@@ -124,7 +125,7 @@ def test_every_weight_keeps_its_dtype(name: str, changed: Changed, tmp_path: Pat
 
 def test_mixed_files_of_transformers(tmp_path: Path) -> None:
     """It writes such files itself: of a model of which a part was moved to another dtype."""
-    case = next(case for case in CASES if case.name == "GPT-2: language model")
+    case = hf_models.case("GPT-2: language model")
     theirs = make(case).to(torch.bfloat16)
     theirs.transformer.ln_f.to(torch.float32)
     theirs.save_pretrained(tmp_path / "theirs")

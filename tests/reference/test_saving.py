@@ -16,22 +16,26 @@ from cutaway import checkpoints, files
 from cutaway.errors import CheckpointError
 from cutaway.model import Model
 from cutaway.models.build import on_meta
-from tests.families import shrunk
-from tests.tasks.small import tokenizer
+from tests.support.families import shrunk
+from tests.support.small_models import tokenizer
 
 
 def small() -> cutaway.Transformer:
     return cutaway.build(shrunk("gpt2"))
 
 
-def test_a_folder_with_a_config_of_something_else_is_left_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize("files", [{"thesis.txt": "years of work"}, {"config.json": '{"my": "webapp"}'}], ids=str)
+def test_what_is_no_saved_model_is_left_alone(files: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "config.json").write_text('{"my": "webapp"}')
-    (tmp_path / "mine" / "thesis.txt").write_text("years of work")
+    for name, text in files.items():
+        (tmp_path / "mine" / name).write_text(text)
     with pytest.raises(CheckpointError, match="holds something other than a saved model"):
         checkpoints.save(small(), tmp_path / "mine")
-    assert (tmp_path / "mine" / "thesis.txt").read_text() == "years of work"
+    assert {path.name: path.read_text() for path in (tmp_path / "mine").iterdir()} == files
     assert sorted(path.name for path in tmp_path.iterdir()) == ["mine"]
+    file = tmp_path / "mine" / next(iter(files))
+    with pytest.raises(CheckpointError, match=r"file exists|exists and holds"):
+        checkpoints.save(small(), file)
 
 
 def test_files_beside_a_saved_model_stay(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from cutaway.checkpoints.keys import ACTIVATIONS as NAMES
 from cutaway.errors import CheckpointError
 from cutaway.models.config import Classifier, LanguageModel, MaskedLanguageModel, TransformerConfig
 from cutaway.parts.feedforward import ACTIVATIONS
+from tests.support import hf_models
 
 Changed = Callable[..., Path]
 Saved = Callable[[str], Path]
@@ -25,7 +26,7 @@ Saved = Callable[[str], Path]
 def output(folder: Path, name: str, padding: str = "right", **options: Any) -> Tensor:
     """What cutaway gives for the inputs of a case."""
     model = cutaway.load(folder, **options)
-    case = next(case for case in CASES if case.name == name)
+    case = hf_models.case(name)
     assert isinstance(model.config, TransformerConfig)
     given = inputs(case, model.config, padding)
     with torch.no_grad():
@@ -34,7 +35,7 @@ def output(folder: Path, name: str, padding: str = "right", **options: Any) -> T
 
 def expected(name: str, folder: Path) -> Tensor:
     """What transformers gives for them."""
-    case = next(case for case in CASES if case.name == name)
+    case = hf_models.case(name)
     model = getattr(hf, case.model).from_pretrained(folder, **case.arguments).eval()
     config = cutaway.load(folder).config
     assert isinstance(config, TransformerConfig)
@@ -358,7 +359,7 @@ def test_num_labels_wins_over_names_that_mean_nothing(changed: Changed) -> None:
 
 def test_shards(saved: Saved, tmp_path: Path) -> None:
     name = "GPT-2: language model"
-    case = next(case for case in CASES if case.name == name)
+    case = hf_models.case(name)
     make(case).save_pretrained(tmp_path, max_shard_size="20KB")
     assert len(list(tmp_path.glob("*.safetensors"))) > 2
     assert torch.equal(output(tmp_path, name), output(saved(name), name))
@@ -366,7 +367,7 @@ def test_shards(saved: Saved, tmp_path: Path) -> None:
 
 def test_dtype(saved: Saved, tmp_path: Path) -> None:
     name = "GPT-2: language model"
-    case = next(case for case in CASES if case.name == name)
+    case = hf_models.case(name)
     make(case).to(torch.bfloat16).save_pretrained(tmp_path / "half")
     assert {w.dtype for w in cutaway.load(tmp_path / "half").network.parameters()} == {torch.bfloat16}
     wide = cutaway.load(tmp_path / "half", dtype="float32")

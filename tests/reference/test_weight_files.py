@@ -2,6 +2,7 @@
 
 import json
 import struct
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -82,15 +83,6 @@ def test_broken_headers(name: str, tmp_path: Path) -> None:
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "content", [b"", b"\x00" * 7, struct.pack("<Q", 2**63), struct.pack("<Q", 100) + b"{}", b"PK\x03\x04" * 9]
-)
-def test_files_without_a_header(content: bytes, tmp_path: Path) -> None:
-    (tmp_path / "model.safetensors").write_bytes(content)
-    with pytest.raises(CheckpointError, match="is not a whole safetensors file"):
-        open_weights(tmp_path)
-
-
 def test_a_header_larger_than_any_is_not_read(tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     with path.open("wb") as stream:
@@ -115,46 +107,46 @@ def test_shards(tmp_path: Path) -> None:
     assert set(open_weights(sharded(tmp_path, {A: {"a": [2]}, B: {"b": [3]}}))) == {"a", "b"}
 
 
-def test_half_a_shard_set(tmp_path: Path) -> None:
-    sharded(tmp_path, {A: {"a": [2]}, B: {"b": [3]}})
-    (tmp_path / B).unlink()
-    with pytest.raises(CheckpointError, match="lacks 1 of its 2 shards"):
-        open_weights(tmp_path)
+def holding(name: str, content: bytes = b"anything") -> Callable[[Path], object]:
+    return lambda folder: (folder / name).write_bytes(content)
 
 
-def test_shards_that_overlap(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="a is both in .*00001.* and in .*00002.*; shards must not overlap"):
-        open_weights(sharded(tmp_path, {A: {"a": [2], "c": [1]}, B: {"b": [3], "a": [2]}}))
+def indexed(index: Any) -> Callable[[Path], object]:
+    return lambda folder: sharded(folder, {A: {"a": [2]}, B: {"b": [3]}}, index)
 
 
-@pytest.mark.parametrize("extra", [{"c": A}, {"b": A}])
-def test_an_index_that_disagrees(extra: dict[str, str], tmp_path: Path) -> None:
-    sharded(tmp_path, {A: {"a": [2]}, B: {"b": [3]}}, {"weight_map": {"a": A, "b": B} | extra})
-    with pytest.raises(CheckpointError, match="disagree about 1 tensors"):
-        open_weights(tmp_path)
+def half(folder: Path) -> None:
+    (sharded(folder, {A: {"a": [2]}, B: {"b": [3]}}) / B).unlink()
 
 
-@pytest.mark.parametrize(
-    "file", ["../x.safetensors", "/etc/x.safetensors", "a/b.safetensors", "..\\x.safetensors", "x.bin"]
-)
-def test_an_index_that_points_elsewhere(file: str, tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="shards are .safetensors files of the same folder"):
-        open_weights(sharded(tmp_path, {A: {"a": [2]}}, {"weight_map": {"a": file}}))
+def overlapping(folder: Path) -> None:
+    sharded(folder, {A: {"a": [2], "c": [1]}, B: {"b": [3], "a": [2]}})
 
 
-@pytest.mark.parametrize("index", [{}, {"weight_map": []}, {"weight_map": {}}, {"weight_map": {"a": 3}}, [1]])
-def test_an_index_that_is_none(index: Any, tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError):
-        open_weights(sharded(tmp_path, {A: {"a": [2]}}, index))
+BOTH = {"a": A, "b": B}
+NO_HEADERS = [b"", b"\x00" * 7, struct.pack("<Q", 2**63), struct.pack("<Q", 100) + b"{}", b"PK\x03\x04" * 9]
+ELSEWHERE = ["../x.safetensors", "/etc/x.safetensors", "a/b.safetensors", "..\\x.safetensors", "x.bin"]
+FOLDERS: dict[str, tuple[Callable[[Path], object], str]] = {
+    "nothing": (lambda folder: None, "has no model.safetensors"),
+    **{f"no header {i}": (holding("model.safetensors", content), "is not a whole safetensors file")
+       for i, content in enumerate(NO_HEADERS)},
+    **{f"a pickle, {name}": (holding(name), "a pickle, .* cutaway convert --from-pickle")
+       for name in ("pytorch_model.bin", "pytorch_model.bin.index.json", "model.pt")},
+    "half a set of shards": (half, "lacks 1 of its 2 shards"),
+    "shards that overlap": (overlapping, "a is both in .*00001.* and in .*00002.*; shards must not overlap"),
+    "an index with a tensor more": (indexed({"weight_map": BOTH | {"c": A}}), "disagree about 1 tensors"),
+    "an index with another shard": (indexed({"weight_map": BOTH | {"b": A}}), "disagree about 1 tensors"),
+    **{f"an index that points to {file}": (
+           indexed({"weight_map": {"a": file}}), "shards are .safetensors files of the same folder")
+       for file in ELSEWHERE},
+    **{f"no index: {index}": (indexed(index), ".")
+       for index in ({}, {"weight_map": []}, {"weight_map": {}}, {"weight_map": {"a": 3}}, [1])},
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ["pytorch_model.bin", "pytorch_model.bin.index.json", "model.pt"])
-def test_pickles_are_refused_with_the_way_out(name: str, tmp_path: Path) -> None:
-    (tmp_path / name).write_bytes(b"anything")
-    with pytest.raises(CheckpointError, match="a pickle, .* cutaway convert --from-pickle"):
-        open_weights(tmp_path)
-
-
-def test_nothing_there(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="has no model.safetensors"):
+@pytest.mark.parametrize("case", FOLDERS)
+def test_a_folder_of_other_than_whole_weights(case: str, tmp_path: Path) -> None:
+    fill, message = FOLDERS[case]
+    fill(tmp_path)
+    with pytest.raises(CheckpointError, match=message):
         open_weights(tmp_path)

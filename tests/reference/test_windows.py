@@ -19,7 +19,7 @@ from cutaway.generation import Generation, Prompt
 from cutaway.model import Model
 from cutaway.models.config import StackConfig, TransformerConfig
 from cutaway.parts.cache import Cache
-from tests.families import shrunk
+from tests.support.families import shrunk
 
 WINDOW, LENGTH = 5, 23
 SIZES: dict[str, Any] = {

@@ -30,12 +30,11 @@ from cutaway.seeing.attribution.analysis import (
 )
 from cutaway.seeing.interventions.compare import places
 from cutaway.seeing.trace.trace import Trace
-from tests import families
-from tests.families import FAMILIES, example_inputs, noisy, shrunk
-from tests.tasks import small
+from tests.support import families
+from tests.support import small_models as small
+from tests.support.families import TRANSFORMERS, example_inputs, noisy, shrunk
 
 CLOSE = {"rtol": 2e-5, "atol": 2e-5}  # the same float32 arithmetic, by another kernel
-TRANSFORMERS = [name for name in FAMILIES if isinstance(shrunk(name), TransformerConfig)]
 SPEAKING = [name for name in TRANSFORMERS if name not in ("bert-tiny", "distilbert-base")]
 KEEP = ["*.embedding.output", "*.blocks.*.output", "*.self_attention.weights"]
 

@@ -11,7 +11,7 @@ import math
 import threading
 from collections.abc import Callable
 from fnmatch import fnmatchcase
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import pytest
@@ -23,7 +23,7 @@ from cutaway.errors import CutawayError, InputError
 from cutaway.generation import Generation
 from cutaway.model import Model
 from cutaway.models.build import build
-from cutaway.models.config import Config, StackConfig, TransformerConfig
+from cutaway.models.config import TransformerConfig
 from cutaway.models.network import Network
 from cutaway.parts.attention import Attention
 from cutaway.parts.block import Block
@@ -44,14 +44,22 @@ from cutaway.seeing.interventions.edits import (
     switches,
 )
 from cutaway.seeing.trace.trace import TapInfo, Trace
-from tests import families
-from tests.families import FAMILIES, Inputs, example_inputs, shrunk
-from tests.tasks import small
-from tests.tasks.small import headed, tokenizer
+from tests.support import small_models as small
+from tests.support.families import (
+    FAMILIES,
+    TRANSFORMERS,
+    Inputs,
+    example_inputs,
+    forward,
+    noisy_network,
+    real,
+    shrunk,
+    with_stacks,
+)
+from tests.support.small_models import headed, tokenizer
+from tests.support.threads import at_once
 
 CLOSE = {"rtol": 2e-5, "atol": 2e-5}
-TRANSFORMERS = [name for name in FAMILIES if isinstance(shrunk(name), TransformerConfig)]
-RECURRENT = [name for name in FAMILIES if name not in TRANSFORMERS]
 SWITCHES: dict[str, list[str]] = {
     "transformer-tiny": ["scaling", "mask", "positions", "residual", "block"],
     "t5-small": ["mask", "positions", "residual", "block"],
@@ -71,12 +79,6 @@ def model(name: str) -> Model:
     return small.model(name)
 
 
-def noisy(config: Config) -> Network:
-    network = families.noisy(build(config, 0), 0, std=0.1)
-    assert isinstance(network, Network)
-    return network.eval()
-
-
 def plain(network: Network, inputs: Inputs) -> Trace:
     return edited(network, inputs)
 
@@ -93,16 +95,6 @@ def edited(network: Network, inputs: Inputs, *edits: Any) -> Trace:
     return found
 
 
-def output(network: Network, inputs: Inputs) -> Tensor:
-    with torch.no_grad():
-        return network(*inputs.args, **inputs.options)
-
-
-def real(value: Tensor, inputs: Inputs) -> Tensor:
-    mask = inputs.mask if inputs.target is None else inputs.target_mask
-    return value if value.dim() < 3 or mask is None or mask.shape != value.shape[:2] else value[mask]
-
-
 def assert_same(found: Trace, expected: Tensor, inputs: Inputs, **close: float) -> None:
     assert found.output is not None
     torch.testing.assert_close(real(found.output, inputs), real(expected, inputs), **(close or CLOSE))
@@ -111,13 +103,13 @@ def assert_same(found: Trace, expected: Tensor, inputs: Inputs, **close: float) 
 def assert_changes(found: Trace, network: Network, inputs: Inputs) -> None:
     """The edit did something, so that a test that compares it does not compare two untouched runs."""
     assert found.output is not None
-    assert not torch.allclose(real(found.output, inputs), real(output(network, inputs), inputs), atol=1e-4)
+    assert not torch.allclose(real(found.output, inputs), real(forward(network, inputs), inputs), atol=1e-4)
 
 
 @pytest.mark.parametrize("padding", [None, "right", "left"])
 @pytest.mark.parametrize("name", TRANSFORMERS)
 def test_a_head_zeroed_is_its_columns_of_the_last_projection_zeroed(name: str, padding: Any) -> None:
-    network, inputs = noisy(shrunk(name)), example_inputs(shrunk(name), padding=padding)
+    network, inputs = noisy_network(shrunk(name)), example_inputs(shrunk(name), padding=padding)
     attentions = {each: part for each, part in network.named_modules() if isinstance(part, Attention)}
     assert attentions
     for place, attention in attentions.items():
@@ -126,24 +118,19 @@ def test_a_head_zeroed_is_its_columns_of_the_last_projection_zeroed(name: str, p
         with torch.no_grad():
             out.weight[:, head * width : (head + 1) * width] = 0
         found = edited(network, inputs, Zero(f"{place}.heads", head))
-        assert_same(found, output(without, inputs), inputs)
+        assert_same(found, forward(without, inputs), inputs)
         assert_changes(found, network, inputs)
 
 
 @pytest.mark.parametrize("name", [name for name, has in SWITCHES.items() if "scaling" in has])
 def test_scaling_off_is_a_network_that_does_not_scale(name: str) -> None:
     config, inputs = shrunk(name), example_inputs(shrunk(name))
-    network = noisy(config)
+    network = noisy_network(config)
     assert isinstance(config, TransformerConfig)
-    halves = {
-        half: dataclasses.replace(stack, scale_scores=False)
-        for half in ("encoder", "decoder")
-        if (stack := getattr(config, half)) is not None
-    }
-    without = build(dataclasses.replace(config, **halves)).eval()
+    without = build(with_stacks(config, scale_scores=False)).eval()
     without.load_state_dict(network.state_dict())
     found = edited(network, inputs, "scaling")
-    assert_same(found, output(without, inputs), inputs)
+    assert_same(found, forward(without, inputs), inputs)
     assert_changes(found, network, inputs)
 
 
@@ -151,7 +138,7 @@ def test_scaling_off_is_a_network_that_does_not_scale(name: str) -> None:
 @pytest.mark.parametrize("name", [name for name, has in SWITCHES.items() if "mask" in has])
 def test_mask_off_is_a_decoder_that_is_not_causal(name: str, padding: Any) -> None:
     config, inputs = shrunk(name), example_inputs(shrunk(name), padding=padding)
-    network = noisy(config)
+    network = noisy_network(config)
     without = copy.deepcopy(network)
     assert isinstance(without.decoder, Stack)
     without.decoder.causal = False
@@ -169,7 +156,7 @@ def test_mask_off_is_a_decoder_that_is_not_causal(name: str, padding: Any) -> No
 @pytest.mark.parametrize("name", TRANSFORMERS)
 def test_positions_off_is_a_network_without_positions(name: str) -> None:
     config, inputs = shrunk(name), example_inputs(shrunk(name))
-    network = noisy(config)
+    network = noisy_network(config)
     assert isinstance(config, TransformerConfig)
     without = copy.deepcopy(network)
     if config.last.positions in ("learned", "t5_bias"):
@@ -178,21 +165,16 @@ def test_positions_off_is_a_network_without_positions(name: str) -> None:
                 if "embedding.positions" in key or "relative_bias" in key:
                     weight.zero_()
     else:
-        halves = {
-            half: dataclasses.replace(stack, positions="none")
-            for half in ("encoder", "decoder")
-            if (stack := getattr(config, half)) is not None
-        }
-        without = build(dataclasses.replace(config, **halves)).eval()
+        without = build(with_stacks(config, positions="none")).eval()
         without.load_state_dict(network.state_dict())
     found = edited(network, inputs, "positions")
-    assert_same(found, output(without, inputs), inputs)
+    assert_same(found, forward(without, inputs), inputs)
     assert_changes(found, network, inputs)
 
 
 @pytest.mark.parametrize("name", TRANSFORMERS)
 def test_residual_off_is_a_block_that_does_not_add(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    network, inputs = noisy(shrunk(name)), example_inputs(shrunk(name))
+    network, inputs = noisy_network(shrunk(name)), example_inputs(shrunk(name))
     found = edited(network, inputs, "residual")
     assert_changes(found, network, inputs)
 
@@ -202,19 +184,19 @@ def test_residual_off_is_a_block_that_does_not_add(name: str, monkeypatch: pytes
         return norm(f(x)) if block.norm_place == "post" else f(norm(x))
 
     monkeypatch.setattr(Block, "add_and_norm", without)
-    assert_same(found, output(network, inputs), inputs)
+    assert_same(found, forward(network, inputs), inputs)
 
 
 @pytest.mark.parametrize("name", TRANSFORMERS)
 def test_block_off_is_a_stack_without_the_block(name: str) -> None:
-    network, inputs = noisy(shrunk(name)), example_inputs(shrunk(name))
+    network, inputs = noisy_network(shrunk(name)), example_inputs(shrunk(name))
     for side in ("encoder", "decoder"):
         stack = getattr(network, side)
         for i in range(0 if stack is None else len(stack.blocks)):
             without = copy.deepcopy(network)
             del getattr(without, side).blocks[i]
             found = edited(network, inputs, Off("block", f"{side}.blocks.{i}"))
-            assert_same(found, output(without, inputs), inputs)
+            assert_same(found, forward(without, inputs), inputs)
             assert_changes(found, network, inputs)
 
 
@@ -224,13 +206,13 @@ def test_block_off_is_a_stack_without_the_block(name: str) -> None:
 def test_a_gate_zeroed_is_a_gate_that_never_opens(cell: str, gate: str, row: int) -> None:
     """σ(-∞) = 0: a bias of -1e9 on the gate's rows does the same."""
     config, inputs = shrunk(f"{cell}-seq2seq"), example_inputs(shrunk(f"{cell}-seq2seq"), padding="left")
-    network = noisy(config)
+    network = noisy_network(config)
     without = copy.deepcopy(network)
     layer = without.get_submodule("decoder.layers.0")
     with torch.no_grad():
         layer.input.bias[row * layer.d_hidden : (row + 1) * layer.d_hidden] = -1e9
     found = edited(network, inputs, Zero(f"decoder.layers.0.{gate}"))
-    assert_same(found, output(without, inputs), inputs)
+    assert_same(found, forward(without, inputs), inputs)
     assert_changes(found, network, inputs)
 
 
@@ -238,7 +220,7 @@ def test_a_gate_zeroed_is_a_gate_that_never_opens(cell: str, gate: str, row: int
 def test_values_of_another_run_give_its_output(name: str) -> None:
     """What all later values are computed from is patched, so nothing of this run is left."""
     config = shrunk(name)
-    network = noisy(config)
+    network = noisy_network(config)
     here, there = (example_inputs(config, seed, padding=None) for seed in (0, 1))
     other = plain(network, there)
     wanted = (
@@ -253,17 +235,12 @@ def test_values_of_another_run_give_its_output(name: str) -> None:
         assert torch.equal(found[edit.value], other[edit.value]), edit.value
 
 
-def of_one_block(config: Config) -> Config:
-    """All blocks are alike."""
-    halves = {half: dataclasses.replace(stack, n_blocks=1) for half in ("encoder", "decoder")
-              if isinstance(stack := getattr(config, half), StackConfig)}  # fmt: skip
-    return dataclasses.replace(config, **halves)
-
-
 @pytest.mark.parametrize("name", FAMILIES)
 def test_every_value_can_be_scaled_set_and_patched_and_nothing_stays(name: str) -> None:
-    config = of_one_block(shrunk(name))
-    network, inputs = noisy(config), example_inputs(config, padding="left")
+    config = shrunk(name)
+    if config.kind == "transformer":  # whose blocks are alike
+        config = with_stacks(config, n_blocks=1)
+    network, inputs = noisy_network(config), example_inputs(config, padding="left")
     before = plain(network, inputs)
     weights = {key: value.clone() for key, value in network.state_dict().items()}
     for each, tap in taps(network).items():
@@ -289,7 +266,7 @@ def test_every_value_can_be_scaled_set_and_patched_and_nothing_stays(name: str) 
 def test_a_cell_of_a_recurrent_layer_is_set_at_its_own_time(name: str) -> None:
     """Also in a layer that reads from the end; what was computed before it is as it was."""
     config, inputs = shrunk(name), example_inputs(shrunk(name), padding=None)
-    network = noisy(config)
+    network = noisy_network(config)
     before = plain(network, inputs)
     for each, tap in taps(network).items():
         if tap.axes != "BTD" or not each.endswith("hidden"):
@@ -305,7 +282,7 @@ def test_a_cell_of_a_recurrent_layer_is_set_at_its_own_time(name: str) -> None:
 
 def test_a_weight_that_is_set_leaves_the_rest_of_its_row_to_the_others() -> None:
     config = shrunk("transformer-tiny")
-    network, inputs = noisy(config), example_inputs(config, padding=None)
+    network, inputs = noisy_network(config), example_inputs(config, padding=None)
     name = "decoder.blocks.0.cross_attention.weights"
     before = plain(network, inputs)[name]
     found = edited(network, inputs, Set(name, (1, 2, 3, 4), 0.9, renormalise=True))[name]
@@ -325,7 +302,7 @@ def test_a_weight_that_is_set_leaves_the_rest_of_its_row_to_the_others() -> None
 
 def test_edits_are_made_in_their_order_and_see_each_other() -> None:
     config = shrunk("gpt2")
-    network, inputs = noisy(config), example_inputs(config, padding=None)
+    network, inputs = noisy_network(config), example_inputs(config, padding=None)
     name = "decoder.blocks.0.self_attention.scaled_scores"
     scores = plain(network, inputs)["decoder.blocks.0.self_attention.scores"]
     doubled = edited(network, inputs, Off("scaling", "decoder.blocks.0*"), Scale(name, 2.0))[name]
@@ -339,7 +316,7 @@ def test_edits_are_made_in_their_order_and_see_each_other() -> None:
 
 
 def test_hidden_scores_stay_hidden_when_they_are_scaled() -> None:
-    network, inputs = noisy(shrunk("gpt2")), example_inputs(shrunk("gpt2"), padding=None)
+    network, inputs = noisy_network(shrunk("gpt2")), example_inputs(shrunk("gpt2"), padding=None)
     name = "decoder.blocks.0.self_attention.masked_scores"
     found = edited(network, inputs, Scale(name, 0.0))
     seen = torch.ones(5, 5).tril().bool()
@@ -350,7 +327,7 @@ def test_hidden_scores_stay_hidden_when_they_are_scaled() -> None:
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_switches_are_those_a_model_has(name: str) -> None:
-    network = noisy(shrunk(name))
+    network = noisy_network(shrunk(name))
     has = SWITCHES.get(name, [])
     assert switches(network) == has
     for what in ("scaling", "mask", "positions", "residual", "block"):
@@ -360,7 +337,7 @@ def test_switches_are_those_a_model_has(name: str) -> None:
 
 
 def test_where_narrows_a_switch() -> None:
-    network, inputs = noisy(shrunk("transformer-tiny")), example_inputs(shrunk("transformer-tiny"))
+    network, inputs = noisy_network(shrunk("transformer-tiny")), example_inputs(shrunk("transformer-tiny"))
     before = plain(network, inputs)
     for where in ("encoder", "encoder.*", "encoder.embedding"):
         found = edited(network, inputs, Off("positions", where))
@@ -373,26 +350,22 @@ def test_where_narrows_a_switch() -> None:
 
 def test_threads_with_different_edits_do_not_mix() -> None:
     config = shrunk("transformer-tiny")
-    network, inputs = noisy(config), example_inputs(config)
+    network, inputs = noisy_network(config), example_inputs(config)
     edits = [Zero("*.heads", 0), Zero("*.heads", 1), Off("scaling"), Off("mask"), Off("residual"), Off("positions")]
     alone = [edited(network, inputs, edit).output for edit in edits]
-    untouched = output(network, inputs)
+    untouched = forward(network, inputs)
     wrong: list[str] = []
     barrier = threading.Barrier(len(edits) + 1)
 
     def work(i: int) -> None:
         barrier.wait()
         for _ in range(6):
-            found = output(network, inputs) if i == len(edits) else edited(network, inputs, edits[i]).output
+            found = forward(network, inputs) if i == len(edits) else edited(network, inputs, edits[i]).output
             expected = untouched if i == len(edits) else alone[i]
             if found is None or expected is None or not torch.equal(found, expected):
                 wrong.append(str(i))
 
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(len(edits) + 1)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(*(partial(work, i) for i in range(len(edits) + 1)))
     assert not wrong
 
 

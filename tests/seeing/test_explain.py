@@ -52,8 +52,8 @@ from cutaway.seeing.explain.expression import (
 )
 from cutaway.seeing.explain.format import equation
 from cutaway.seeing.trace.trace import Run, TapInfo, Trace
-from tests import families
-from tests.families import FAMILIES, Inputs, example_inputs, shrunk
+from tests.support import families
+from tests.support.families import FAMILIES, Inputs, example_inputs, shrunk, with_stacks
 
 CLOSE = 2e-5
 PADDINGS = [None, "right", "left"]
@@ -114,12 +114,7 @@ def _with_head(family: str, head: Any) -> Config:
 
 
 def _stacks(family: str, **change: Any) -> Config:
-    config = shrunk(family)
-    return replace(config, **{
-        side: replace(stack, **change)
-        for side in ("encoder", "decoder")
-        if (stack := getattr(config, side)) is not None
-    })  # fmt: skip
+    return with_stacks(shrunk(family), **change)
 
 
 VARIANTS: dict[str, Config] = {

@@ -9,7 +9,7 @@ from torch import Tensor
 import cutaway
 from cutaway.models.build import build
 from cutaway.parts.tap import taps
-from tests.families import FAMILIES, example_inputs, noisy, shrunk
+from tests.support.families import FAMILIES, example_inputs, noisy, shrunk
 
 # What somebody has to listen to for a part to be written out: attention, norms, recurrent layers.
 EXPLICIT = (".weights", ".normalized", ".hidden")

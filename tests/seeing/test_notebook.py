@@ -15,7 +15,7 @@ from cutaway.model import Model
 from cutaway.models.usage import Usage
 from cutaway.seeing.render.html import NOTEBOOK, framed
 from cutaway.seeing.trace.trace import Trace
-from tests.families import FAMILIES, shrunk
+from tests.support.families import FAMILIES, shrunk
 
 LONG = "The cat sat on the mat because it was tired, and the dog looked at it for a while before it went home."
 

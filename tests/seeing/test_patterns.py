@@ -9,7 +9,7 @@ import pytest
 from cutaway.errors import InputError
 from cutaway.parts.tap import matching
 from cutaway.seeing.interventions.edits import listeners, read_edits
-from tests.tasks import small
+from tests.support import small_models as small
 
 HARD = ["*" * 200, "*a" * 100, "*[!x]" * 40, "?*" * 100, "[" * 200, "[!" * 100, "**.*" * 50, "*e" * 99 + "z"]
 

@@ -23,11 +23,10 @@ from cutaway.seeing.render import plots
 from cutaway.seeing.render.plotting import label_size, layer_name, spoken, written
 from cutaway.seeing.trace.labels import Words
 from cutaway.seeing.trace.trace import Trace
-from tests import families
-from tests.families import FAMILIES, example_inputs, shrunk
-from tests.tasks import small
+from tests.support import families
+from tests.support import small_models as small
+from tests.support.families import TRANSFORMERS, example_inputs, shrunk
 
-TRANSFORMERS = [name for name in FAMILIES if isinstance(shrunk(name), TransformerConfig)]
 CROSS = "decoder.blocks.1.cross_attention"
 
 

@@ -21,8 +21,9 @@ from cutaway.seeing.attribution.analysis import logit_lens
 from cutaway.seeing.trace.labels import word_numbers
 from cutaway.seeing.trace.trace import Trace
 from cutaway.text.source_target import TwoTokenizers
-from tests.decoding.writers import WRITERS
-from tests.tasks import small, tiny
+from tests.support import hf_models as tiny
+from tests.support import small_models as small
+from tests.support.writing_networks import WRITERS
 
 TEXT = "The cat sat on the mat."
 

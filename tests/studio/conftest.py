@@ -10,10 +10,8 @@ from PIL import Image
 
 import cutaway
 from cutaway.model import Model
-from tests.studio.models import all_families
-from tests.studio.serving import Served, serving
-
-SENTENCE = "The animal didn't cross the street because it was too tired."
+from tests.support.studio_models import all_families
+from tests.support.studio_server import Served, serving
 
 
 @pytest.fixture(scope="session")

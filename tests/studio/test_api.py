@@ -15,13 +15,9 @@ from cutaway.decoding.search import write
 from cutaway.generation import Generation, Prompt
 from cutaway.model import Model
 from cutaway.seeing.explain import explain_at
-from tests.studio.conftest import SENTENCE
-from tests.studio.serving import Served, sentence
+from tests.support.studio_models import SENTENCE, TEXTS
+from tests.support.studio_server import Served, sentence
 
-TEXTS = {
-    "en-fr": SENTENCE, "marian": "The cat sat.", "t5": "A dog ate the cat's hat.", "bert": "the cat [MASK] on the mat.",
-    "gpt2": "the cat sat", "llama": "The cat", "bahdanau": "The cat sat.",
-}  # fmt: skip
 FAMILIES = [*TEXTS, "vit"]
 WRITERS = ["en-fr", "marian", "t5", "gpt2", "llama", "bahdanau"]
 

@@ -10,7 +10,7 @@ import pytest
 from cutaway.errors import CutawayError
 from cutaway.seeing.interventions.edits import Edit
 from cutaway.seeing.notes import notes
-from tests.studio.serving import Served, sentence
+from tests.support.studio_server import Served, sentence
 
 LONG = "1" + "0" * 300
 

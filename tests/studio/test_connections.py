@@ -14,8 +14,7 @@ import pytest
 
 from cutaway.model import Model
 from cutaway.studio.limits import Limits
-from tests.studio.serving import Served, sentence, serving
-from tests.studio.test_limits import wait_until
+from tests.support.studio_server import Served, sentence, serving, wait_until
 
 QUICK = Limits(
     connections=12, head_seconds=0.5, body_seconds=0.5, idle_seconds=0.6, exchange_seconds=1.5, body=50_000,

@@ -6,8 +6,8 @@ import pytest
 
 from cutaway.model import Model
 from cutaway.studio.limits import Limits
-from tests.studio.fuzzing import Fuzzer
-from tests.studio.serving import Served, serving
+from tests.support.api_fuzzer import Fuzzer
+from tests.support.studio_server import Served, serving
 
 FUZZED = ("gpt2", "bert", "bahdanau", "vit")
 BOUNDS = Limits(traces=8, all_trace_bytes=50_000_000, body_seconds=0.2)  # some promise a body that never comes

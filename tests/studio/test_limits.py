@@ -8,7 +8,7 @@ import resource
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -22,8 +22,9 @@ from cutaway.seeing.trace import search_trace
 from cutaway.studio.limits import Limits
 from cutaway.studio.studio import Studio
 from cutaway.studio.work_queue import Deadline, HTTPRefusal, Stopped, WorkQueue
-from tests.studio.conftest import SENTENCE
-from tests.studio.serving import Served, sentence, serving
+from tests.support.studio_models import SENTENCE
+from tests.support.studio_server import Served, sentence, serving, wait_until
+from tests.support.threads import at_once
 
 SMALL = Limits(
     tokens=24, traces=3, trace_bytes=4_000_000, all_trace_bytes=6_000_000, numbers=3_000, numbers_as_text=300,
@@ -195,13 +196,6 @@ def slowly(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
 SLOW = {"text": "Hello.", "generate": {"beams": 1, "max_new_tokens": 24}}
 
 
-def wait_until(happened: Callable[[], bool], seconds: float = 10.0) -> None:
-    end = time.monotonic() + seconds
-    while not happened():
-        assert time.monotonic() < end
-        time.sleep(0.01)
-
-
 def test_a_deadline(models: dict[str, Model], monkeypatch: pytest.MonkeyPatch) -> None:
     slowly(monkeypatch, 0.4)
     with serving([models["en-fr"]], replace(SMALL, seconds=0.5)) as studio:
@@ -318,11 +312,7 @@ def test_two_hundred_at_once(models: dict[str, Model]) -> None:
             )
             statuses.append(answer.status_code)
 
-        threads = [threading.Thread(target=one) for _ in range(200)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(timeout=120)
+        at_once(*[one] * 200)
         grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1000
         assert len(statuses) == 200
         assert set(statuses) <= {200, 429}

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 
 from cutaway.model import Model
 from cutaway.studio.limits import Limits
-from tests.studio.serving import Served, serving
+from tests.support.studio_server import Served, serving
 
 OPERATIONS = [
     "GET /api/models", "POST /api/run", "GET /api/traces/{number}", "GET /api/traces/{number}/values/{name}",

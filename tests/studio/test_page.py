@@ -15,15 +15,12 @@ from playwright.sync_api import Browser, Locator, Page, Route, expect, sync_play
 from cutaway.model import Model
 from cutaway.seeing.explain import explain_at
 from cutaway.studio.trace_store import StoredTrace
-from tests import commands
-from tests.studio import chromium
-from tests.studio.conftest import SENTENCE
-from tests.studio.serving import Served, serving
+from tests.support import chromium, commands
+from tests.support.studio_models import SENTENCE, TEXTS
+from tests.support.studio_server import Served, serving
 
 AXE = Path(__file__).parents[2] / "web" / "node_modules" / "axe-core" / "axe.min.js"
 SHORT = "The cat sat."
-TEXTS = {"marian": SHORT, "t5": "A dog ate the cat's hat.", "bert": "the cat [MASK] on the mat.", "gpt2": "the cat sat",
-         "llama": "The cat", "bahdanau": SHORT}  # fmt: skip
 FIRST_BLOCK = {
     "en-fr": "encoder.blocks.0", "marian": "encoder.blocks.0", "t5": "decoder.blocks.1", "bert": "encoder.blocks.0",
     "gpt2": "decoder.blocks.0", "llama": "decoder.blocks.0", "vit": "encoder.blocks.0",
@@ -35,7 +32,7 @@ expect.set_options(timeout=WAIT)
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
     path = chromium.installed()
-    assert path is not None, "the page is tested in Chromium, and there is none: python tests/studio/chromium.py"
+    assert path is not None, "the page is tested in Chromium, and there is none: python tests/support/chromium.py"
     with sync_playwright() as playwright:
         opened = playwright.chromium.launch(executable_path=path, args=chromium.ARGUMENTS)
         yield opened
@@ -132,7 +129,7 @@ def run(visit: Visit, name: str, picture: bytes, view: str = "run", **fields: An
         page.locator(f'main[data-trace="{made}"]').wait_for()  # the example was looked at first
         return page
     target = {"target": "Le chat."} if name in ("t5", "marian", "bahdanau") else {}  # random weights never end a text
-    return visit.go(view, model=name, text=TEXTS.get(name, SHORT), **target, **fields)
+    return visit.go(view, model=name, text=SHORT if name == "en-fr" else TEXTS[name], **target, **fields)
 
 
 # The token

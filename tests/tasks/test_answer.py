@@ -11,7 +11,7 @@ import cutaway
 from cutaway.errors import ConfigError, InputError
 from cutaway.model import Model
 from cutaway.tasks.spans import Window, best_answer
-from tests.tasks import tiny
+from tests.support import hf_models as tiny
 
 QUESTION, CONTEXT = "who sat?", "The  big cat sat on the Red mat."
 

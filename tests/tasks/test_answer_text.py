@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from cutaway.errors import InputError
-from tests.tasks import small
+from tests.support import small_models as small
 
 CONTEXT = "The cat sat on the mat."
 

@@ -3,7 +3,7 @@
 import pytest
 
 from cutaway.errors import CheckpointError, InputError
-from tests.tasks import small
+from tests.support import small_models as small
 
 
 def test_a_conversation_is_remembered() -> None:

@@ -13,7 +13,7 @@ import cutaway
 from cutaway.errors import InputError
 from cutaway.model import Model
 from cutaway.tasks.reader import spans
-from tests.tasks import tiny
+from tests.support import hf_models as tiny
 
 PAIRS = [("the cat sat.", "where is the dog?"), ("a", "the big red bird ran in the house"), ("dog", "dog")]
 MAKERS: dict[str, Callable[[Path], Path]] = {

@@ -7,7 +7,7 @@ import pytest
 from cutaway.errors import ConfigError, InputError
 from cutaway.generation import Generation
 from cutaway.models.usage import Usage
-from tests.tasks import small
+from tests.support import small_models as small
 
 DECODERS = ["gpt2", "llama-15m", "llama-3.2-1b", "awd-lstm"]
 

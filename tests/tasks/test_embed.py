@@ -17,7 +17,7 @@ from cutaway.errors import ConfigError, InputError
 from cutaway.model import Model
 from cutaway.tasks.reader import spans
 from cutaway.tasks.vectors import write_vectors
-from tests.tasks import tiny
+from tests.support import hf_models as tiny
 
 CLOSE = 1e-5  # float32, vectors of length 1, batches of other shapes
 

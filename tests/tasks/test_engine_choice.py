@@ -8,7 +8,7 @@ import pytest
 from cutaway.errors import InputError
 from cutaway.tasks.options import Options
 from cutaway.tasks.writer import Writer
-from tests.tasks import small
+from tests.support import small_models as small
 
 pytest.importorskip("ctranslate2", reason="the other engine is an extra")
 

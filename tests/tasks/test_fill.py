@@ -11,7 +11,7 @@ import cutaway
 from cutaway.errors import InputError
 from cutaway.model import Model
 from cutaway.tasks.fill import _filled
-from tests.tasks import tiny
+from tests.support import hf_models as tiny
 
 BLANKS = ["the [MASK] sat.", "a [MASK] on the [MASK]", "[MASK]", "who is [MASK] in the big red house?", "cat[MASK]"]
 

@@ -17,7 +17,7 @@ from cutaway.model import Model
 from cutaway.models.usage import Usage
 from cutaway.tasks.options import Options
 from cutaway.tasks.writer import Writer
-from tests.tasks import small
+from tests.support import small_models as small
 
 FILE = "generation_config.json"
 Asking = Callable[..., Path]

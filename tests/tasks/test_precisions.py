@@ -9,7 +9,7 @@ import torch
 
 import cutaway
 from cutaway.model import Model
-from tests.tasks import tiny
+from tests.support import hf_models as tiny
 from tests.tasks.test_recognize import picture
 
 Call = Callable[..., list[float]]

@@ -18,7 +18,7 @@ from cutaway.errors import CheckpointError, InputError
 from cutaway.model import Model
 from cutaway.tasks import image_processing as module
 from cutaway.tasks.image_processing import pixels_of, processing_of
-from tests.tasks import tiny
+from tests.support import hf_models as tiny
 
 PREPROCESSORS: dict[str, dict[str, Any]] = {
     "plain": {"do_resize": True, "size": {"height": 12, "width": 12}},

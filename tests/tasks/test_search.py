@@ -15,7 +15,7 @@ from cutaway.errors import InputError
 from cutaway.model import Model
 from cutaway.tasks import corpus as module
 from cutaway.tasks.corpus import identity as corpus_identity
-from tests.tasks import tiny
+from tests.support import hf_models as tiny
 
 LINES = [
     "A man plays the guitar on a stage.",

@@ -8,8 +8,8 @@ import pytest
 import cutaway
 from cutaway.errors import CheckpointError, InputError
 from cutaway.models.usage import Usage
-from tests.app.small_hub import translator
-from tests.tasks import small
+from tests.support import small_models as small
+from tests.support.hub_models import translator
 
 
 def test_the_checkpoint_says_how(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from cutaway.errors import ConfigError, InputError
 from cutaway.generation import Generation
 from cutaway.models.usage import Usage
 from cutaway.tasks.writer import Text
-from tests.tasks import small
+from tests.support import small_models as small
 
 SENTENCES = ["The cat sat.", "A dog ate the hat.", "", "The mat", "the cat's hat on the mat"]
 FAMILIES = ["transformer-tiny", "t5-small", "bahdanau-gru", "lstm-seq2seq"]

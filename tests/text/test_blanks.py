@@ -10,8 +10,8 @@ import sentencepiece
 from cutaway.text.files import load_tokenizer
 from cutaway.text.streaming import StreamingDecoder
 from cutaway.text.tokenizer import Tokenizer
-from tests.text.conftest import Family, pieces
-from tests.text.samples import CORPUS
+from tests.support.text_samples import CORPUS
+from tests.support.tokenizer_families import Family, pieces
 
 BLANKS = ["", " ", "  ", "   ", "\t", " \t", "\u00a0", "\u3000", "\u2003", "\n", "▁"]
 CODE = Path(__file__).read_text(encoding="utf-8").splitlines()

@@ -13,9 +13,9 @@ from cutaway import sandbox
 from cutaway.errors import CheckpointError, InputError
 from cutaway.text.chat import render
 from cutaway.text.files import load_tokenizer
-from tests.text.conftest import Family
-from tests.text.hostile import SAMPLE
-from tests.text.styles import STYLES
+from tests.support.chat_templates import STYLES
+from tests.support.hostile_templates import SAMPLE
+from tests.support.tokenizer_families import Family
 
 Copy = Callable[..., Family]
 

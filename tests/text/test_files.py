@@ -15,7 +15,7 @@ from cutaway.errors import CheckpointError
 from cutaway.text import settings as settings_module
 from cutaway.text.files import load_tokenizer
 from cutaway.text.sentencepiece import parse
-from tests.text.conftest import Family
+from tests.support.tokenizer_families import Family
 
 Copy = Callable[..., Family]
 

@@ -15,8 +15,8 @@ from cutaway.text.files import load_tokenizer
 from cutaway.text.marian import MarianTokenizer
 from cutaway.text.segment import Segmenter
 from cutaway.text.sentencepiece import parse
-from tests.text.conftest import Family, pieces
-from tests.text.samples import CORPUS, SAMPLES
+from tests.support.text_samples import CORPUS, SAMPLES
+from tests.support.tokenizer_families import Family, pieces
 
 Copy = Callable[..., Family]
 

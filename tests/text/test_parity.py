@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from cutaway.text.files import load_tokenizer
 from cutaway.text.tokenizer import Encoding, Tokenizer
-from tests.text.conftest import Family, keeps_first_blank
-from tests.text.samples import SAMPLES
+from tests.support.text_samples import SAMPLES
+from tests.support.tokenizer_families import Family, keeps_first_blank
 
 FAST = ["bert", "gpt2", "roberta", "t5", "albert", "llama"]
 ALL = [*FAST, "marian"]

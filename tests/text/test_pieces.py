@@ -11,8 +11,8 @@ from cutaway.text.files import load_tokenizer
 from cutaway.text.streaming import StopStrings, StreamingDecoder, text_after
 from cutaway.text.tokenizer import Tokenizer
 from cutaway.text.train import train_tokenizer
-from tests.text.conftest import Family
-from tests.text.samples import CORPUS, SAMPLES, asked
+from tests.support.text_samples import CORPUS, SAMPLES, asked
+from tests.support.tokenizer_families import Family
 
 FAMILIES = ["bert", "gpt2", "roberta", "t5", "albert", "llama", "marian"]
 KINDS = ["bpe", "elisions", "wordpiece", "unigram", "byte", "character"]

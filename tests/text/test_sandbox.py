@@ -3,9 +3,9 @@
 import os
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import pytest
 
 from cutaway import sandbox
 from cutaway.sandbox import Sandbox, SandboxError
+from tests.support.threads import at_once
 
 ANSWERS = """
 import os, signal, socket, subprocess, sys, time
@@ -126,11 +127,7 @@ def test_threads_wait_for_each_other(box: Sandbox) -> None:
             if found != f"{name}{i}" * 2:
                 wrong.append(found)
 
-    threads = [threading.Thread(target=ask, args=(name,)) for name in "abcd"]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(*(partial(ask, name) for name in "abcd"))
     assert not wrong
 
 

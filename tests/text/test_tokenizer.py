@@ -10,7 +10,7 @@ import torch
 from cutaway.errors import InputError
 from cutaway.text.files import load_tokenizer
 from cutaway.text.tokenizer import Tokenizer, kept_places
-from tests.text.conftest import Family
+from tests.support.tokenizer_families import Family
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from cutaway.errors import ConfigError, InputError
 from cutaway.text.files import load_tokenizer
 from cutaway.text.tokenizer import SpecialTokens, Tokenizer
 from cutaway.text.train import SPECIAL, train_tokenizer
-from tests.text.samples import CORPUS, SAMPLES, asked
+from tests.support.text_samples import CORPUS, SAMPLES, asked
 
 KINDS = ["bpe", "elisions", "wordpiece", "unigram", "byte", "character"]
 EXACT = ["bpe", "elisions", "byte", "character"]
@@ -53,7 +53,7 @@ def test_learning_twice_gives_the_same(trained: dict[str, Tokenizer], kind: str,
     """Here, and in another process: hash tables have other seeds there."""
     trained[kind].save(tmp_path / "here")
     code = (
-        "import sys; from pathlib import Path; from tests.text.samples import CORPUS, asked;"
+        "import sys; from pathlib import Path; from tests.support.text_samples import CORPUS, asked;"
         "from cutaway.text.train import train_tokenizer;"
         f"train_tokenizer(CORPUS, vocabulary=600, **asked({kind!r})).save(Path(sys.argv[1]))"
     )

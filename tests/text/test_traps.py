@@ -10,8 +10,8 @@ import pytest
 from cutaway.errors import CheckpointError
 from cutaway.text.files import load_tokenizer
 from cutaway.text.tokenizer import Tokenizer
-from tests.text.conftest import Family, keeps_first_blank, pieces
-from tests.text.samples import SAMPLES
+from tests.support.text_samples import SAMPLES
+from tests.support.tokenizer_families import Family, keeps_first_blank, pieces
 
 Copy = Callable[..., Family]
 LSTRIP = {"content": "[MASK]", "lstrip": True, "rstrip": False, "normalized": False, "single_word": False}

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -16,8 +17,8 @@ from cutaway.training.run import resume, train
 from cutaway.training.task import Seen
 from cutaway.training.translation import Translation
 from cutaway.training.watch import Watch
-from tests import commands
-from tests.training import toy
+from tests.support import commands
+from tests.support import toy_runs as toy
 
 
 @pytest.fixture
@@ -25,65 +26,87 @@ def data(tmp_path: Path) -> toy.Corpus:
     return toy.corpus(tmp_path / "data", 60)
 
 
+def all_of(folder: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.stem != "log"}
+
+
 def refused(tmp_path: Path, command: list[str]) -> str:
     """The sentence; nothing was written."""
-    before = [path for path in sorted(tmp_path.rglob("*")) if path.stem != "log"]
-    sentence = commands.one_sentence(commands.run(command, tmp_path / "log"))
+    before = all_of(tmp_path)
+    sentence = commands.refused(command, tmp_path / "log")
     assert not (tmp_path / "out").exists(), "the mistake was known before training"
-    assert [path for path in sorted(tmp_path.rglob("*")) if path.stem != "log"] == before
+    assert all_of(tmp_path) == before
     return sentence
 
 
-def with_files(tmp_path: Path, source: str, target: str) -> list[str]:
-    (tmp_path / "a").write_text(source)
-    (tmp_path / "b").write_text(target)
-    return toy.arguments(toy.Corpus(tmp_path / "a", tmp_path / "b"), tmp_path / "out")
+HERE = Path("HERE")  # in place of a test's folder
+OUT = ["--out", "HERE/out"]
+RUN = ["train", "HERE/run.toml", *OUT]
+TOY = ["train", "translate", "--source", "HERE/a", "--target", "HERE/b"]
+SIDES = toy.arguments(toy.Corpus(HERE / "a", HERE / "b"), HERE / "out")
+MISTAKES: dict[str, tuple[dict[str, str], list[str], str]] = {
+    "unequal files": (
+        {"a": "a\nb\nc\n", "b": "x\ny\n"}, SIDES, "HERE/a has 3 lines and HERE/b has 2; expected as many of each…",
+    ),
+    "an empty file": ({"a": "", "b": ""}, SIDES, "HERE/a is empty: it has no lines"),
+    "the same text on both sides": (
+        dict.fromkeys("ab", "one\ntwo\n" * 9), SIDES,
+        "source and target are the same text in 18 of the first 18 pairs; give the other language…",
+    ),
+    "the same file twice": (
+        {"a": "pa ku\n" * 60}, toy.arguments(toy.Corpus(HERE / "a", HERE / "a"), HERE / "out"),
+        "--source and --target are the same file, HERE/a…",
+    ),
+    "lines of nothing": ({"a": " \n\n", "b": "x\ny\n"}, SIDES, "the data holds no pair that can be learnt from"),
+    "a missing file": ({"b": "x\n" * 60}, SIDES, "…HERE/a…"),
+    "no data": ({}, ["train", "translate", *OUT], "there are no pairs: give --source and --target (sentences…"),
+    "no tabs": (
+        {"a.tsv": "one sentence\nanother\n"}, ["train", "translate", "--pairs", "HERE/a.tsv", *OUT],
+        "…HERE/a.tsv…column…",
+    ),
+    "no task": (
+        {}, ["train", "transalte", *OUT],
+        "no task 'transalte'; did you mean 'translate'? (known: classify, complete, translate); or give a .toml file",
+    ),
+    "no run.toml": ({}, RUN, "HERE/run.toml can't be read: No such file or directory"),
+    "nowhere to go": ({}, TOY, "--out is missing: name a folder for the model, as in --out my-model"),
+    "nowhere to write the settings": (
+        {}, [*TOY, "--write-config", "HERE/gone/run.toml"], "can't write HERE/gone/run.toml: No such file or directory",
+    ),
+    "settings that exist": (
+        {"run.toml": "mine"}, [*TOY, "--write-config", "HERE/run.toml"],
+        "HERE/run.toml exists; choose another name, or write over it with --force",
+    ),
+    "toml: an unknown key": (
+        {"run.toml": "[optimizer]\nrat = 1.0\n"}, RUN, "…run.toml: optimizer: no key 'rat'; did you mean 'rate'?…",
+    ),
+    "toml: an unknown section": (
+        {"run.toml": "[optimiser]\nrate = 1.0\n"}, RUN, "…run.toml: no key 'optimiser'; did you mean 'optimizer'?…",
+    ),
+    "toml: no value": ({"run.toml": "[optimizer]\nrate = \n"}, RUN, "…run.toml is not TOML: …"),
+    "toml: no task": (
+        {"run.toml": "task = 'translat'\n"}, RUN, "…run.toml: task: no choice 'translat'; did you mean 'translate'?…",
+    ),
+    "toml: no section": ({"run.toml": "optimizer = 3\n"}, RUN, "…run.toml: optimizer is 3 (int); expected an object…"),
+    "toml: a text for a number": (
+        {"run.toml": "[schedule]\nsteps = '12'\n"}, RUN, "…run.toml: schedule.steps is '12' (str); expected int…",
+    ),
+    "toml: a number for a list": (
+        {"run.toml": "[data]\nsource = 3\n"}, RUN, "…run.toml: data.source is 3 (int); expected a list…",
+    ),
+    "toml: no UTF-8": ({"run.toml": "\xff"}, RUN, "…run.toml is not TOML: …"),
+}  # fmt: skip
+"""Files, command, and the sentence; … stands for any text."""
 
 
-def test_unequal_files(tmp_path: Path) -> None:
-    sentence = refused(tmp_path, with_files(tmp_path, "a\nb\nc\n", "x\ny\n"))
-    assert sentence.startswith(f"{tmp_path / 'a'} has 3 lines and {tmp_path / 'b'} has 2; expected as many of each")
-
-
-def test_an_empty_file(tmp_path: Path) -> None:
-    assert refused(tmp_path, with_files(tmp_path, "", "")) == f"{tmp_path / 'a'} is empty: it has no lines"
-
-
-def test_the_same_text_on_both_sides(tmp_path: Path) -> None:
-    sentence = refused(tmp_path, with_files(tmp_path, "one\ntwo\n" * 9, "one\ntwo\n" * 9))
-    assert sentence.startswith(
-        "source and target are the same text in 18 of the first 18 pairs; give the other language"
-    )
-
-
-def test_the_same_file_twice(tmp_path: Path, data: toy.Corpus) -> None:
-    command = toy.arguments(toy.Corpus(data.source, data.source), tmp_path / "out")
-    assert refused(tmp_path, command).startswith(f"--source and --target are the same file, {data.source}")
-
-
-def test_lines_of_nothing(tmp_path: Path) -> None:
-    assert (
-        refused(tmp_path, with_files(tmp_path, " \n\n", "x\ny\n")) == "the data holds no pair that can be learnt from"
-    )
-
-
-def test_a_missing_file(tmp_path: Path, data: toy.Corpus) -> None:
-    command = toy.arguments(toy.Corpus(tmp_path / "gone", data.target), tmp_path / "out")
-    assert str(tmp_path / "gone") in refused(tmp_path, command)
-
-
-def test_no_data(tmp_path: Path) -> None:
-    sentence = refused(tmp_path, ["train", "translate", "--out", str(tmp_path / "out")])
-    assert sentence.startswith("there are no pairs: give --source and --target (sentences")
-
-
-def test_wrong_tabs(tmp_path: Path) -> None:
-    (tmp_path / "a.tsv").write_text("one sentence\nanother\n")
-    sentence = refused(
-        tmp_path, ["train", "translate", "--pairs", str(tmp_path / "a.tsv"), "--out", str(tmp_path / "out")]
-    )
-    assert str(tmp_path / "a.tsv") in sentence
-    assert "column" in sentence
+@pytest.mark.parametrize("case", MISTAKES)
+def test_a_mistake_is_told_before_anything_is_written(tmp_path: Path, case: str) -> None:
+    files, command, said = MISTAKES[case]
+    for name, text in files.items():
+        (tmp_path / name).write_bytes(text.encode("latin-1"))
+    sentence = refused(tmp_path, [word.replace("HERE", str(tmp_path)) for word in command])
+    pattern = ".*".join(re.escape(part) for part in said.replace("HERE", str(tmp_path)).split("…"))
+    assert re.fullmatch(pattern, sentence), sentence
 
 
 @pytest.mark.parametrize(
@@ -131,63 +154,17 @@ def test_keys_of_another_task(tmp_path: Path, task: str, key: str) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("[optimizer]\nrat = 1.0\n", "run.toml: optimizer: no key 'rat'; did you mean 'rate'?"),
-        ("[optimiser]\nrate = 1.0\n", "run.toml: no key 'optimiser'; did you mean 'optimizer'?"),
-        ("[optimizer]\nrate = \n", "run.toml is not TOML: "),
-        ("task = 'translat'\n", "run.toml: task: no choice 'translat'; did you mean 'translate'?"),
-        ("optimizer = 3\n", "run.toml: optimizer is 3 (int); expected an object"),
-        ("[schedule]\nsteps = '12'\n", "run.toml: schedule.steps is '12' (str); expected int"),
-        ("[data]\nsource = 3\n", "run.toml: data.source is 3 (int); expected a list"),
-        ("\xff", "run.toml is not TOML: "),
-    ],
-)
-def test_files(tmp_path: Path, text: str, said: str) -> None:
-    (tmp_path / "run.toml").write_bytes(text.encode("latin-1"))
-    assert said in refused(tmp_path, ["train", str(tmp_path / "run.toml"), "--out", str(tmp_path / "out")])
-
-
-def test_what_is_no_task_and_no_file(tmp_path: Path) -> None:
-    out = ["--out", str(tmp_path / "out")]
-    sentence = refused(tmp_path, ["train", "transalte", *out])
-    assert (
-        sentence
-        == "no task 'transalte'; did you mean 'translate'? (known: classify, complete, translate); or give a .toml file"
-    )
-    gone = str(tmp_path / "gone.toml")
-    assert refused(tmp_path, ["train", gone, *out]) == f"{gone} can't be read: No such file or directory"
-
-
-def test_nowhere_to_go(tmp_path: Path, data: toy.Corpus) -> None:
-    command = ["train", "translate", *data.options()]
-    assert refused(tmp_path, command) == "--out is missing: name a folder for the model, as in --out my-model"
-    sentence = refused(tmp_path, [*command, "--write-config", str(tmp_path / "gone" / "run.toml")])
-    assert sentence == f"can't write {tmp_path / 'gone' / 'run.toml'}: No such file or directory"
-    (tmp_path / "run.toml").write_text("mine")
-    sentence = refused(tmp_path, [*command, "--write-config", str(tmp_path / "run.toml")])
-    assert sentence == f"{tmp_path / 'run.toml'} exists; choose another name, or write over it with --force"
-    assert (tmp_path / "run.toml").read_text() == "mine"
-
-
 # --------------------------------------------------------------------------------------------------------- folders
-
-
-def all_of(folder: Path) -> dict[str, bytes]:
-    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def test_an_output_folder_that_is_not_free(tmp_path: Path, data: toy.Corpus) -> None:
     (tmp_path / "file").write_text("mine")
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "README.md").write_text("mine")
-    sentence = commands.one_sentence(commands.run(toy.arguments(data, tmp_path / "file"), tmp_path / "log"))
+    sentence = commands.refused(toy.arguments(data, tmp_path / "file"))
     assert sentence == f"{tmp_path / 'file'} is a file; --out names a folder to make"
     for force in ([], ["--force"]):
-        sentence = commands.one_sentence(
-            commands.run([*toy.arguments(data, tmp_path / "notes"), *force], tmp_path / "log")
-        )
+        sentence = commands.refused([*toy.arguments(data, tmp_path / "notes"), *force])
         assert sentence == f"{tmp_path / 'notes'} exists and holds something else; choose another --out"
     assert all_of(tmp_path / "notes") == {str(tmp_path / "notes" / "README.md"): b"mine"}
 
@@ -198,13 +175,13 @@ def test_an_output_folder_that_holds_a_run(tmp_path: Path, data: toy.Corpus) -> 
     (out / "mine.txt").write_text("mine")
     before = all_of(out)
     command = toy.arguments(data, out, "schedule.steps=2", "seed=5")
-    sentence = commands.one_sentence(commands.run(command, tmp_path / "log"))
+    sentence = commands.refused(command)
     assert sentence == (
         f"{out} holds another run, at step-00000003: go on with it (cutaway resume {out}), choose another --out, or "
         f"start over with --force"
     )
     assert all_of(out) == before
-    commands.one_sentence(commands.run([*command, "--force", "--set", "model.n_heads=3"], tmp_path / "log"))
+    commands.refused([*command, "--force", "--set", "model.n_heads=3"])
     assert all_of(out) == before, "a mistake costs nothing, even with --force"
     assert commands.run([*command, "--force"], tmp_path / "log").code == 0
     assert toy.newest(out).name == "step-00000002"
@@ -214,14 +191,14 @@ def test_an_output_folder_that_holds_a_run(tmp_path: Path, data: toy.Corpus) -> 
 def test_a_folder_killed_as_it_began(tmp_path: Path, data: toy.Corpus) -> None:
     (tmp_path / "out" / "training").mkdir(parents=True)
     command = toy.arguments(data, tmp_path / "out", "schedule.steps=2")
-    sentence = commands.one_sentence(commands.run(command, tmp_path / "log"))
+    sentence = commands.refused(command)
     assert sentence == f"{tmp_path / 'out'} holds a run that ended before it began; start over with --force"
     assert commands.run([*command, "--force"], tmp_path / "log").code == 0
 
 
 def test_resume_where_there_is_no_run(tmp_path: Path) -> None:
     for folder in (tmp_path, tmp_path / "gone"):
-        sentence = commands.one_sentence(commands.run(["resume", str(folder)], tmp_path / "log"))
+        sentence = commands.refused(["resume", str(folder)])
         assert sentence == f"{folder} holds no run: it has no run.toml; begin one with cutaway train"
 
 
@@ -234,7 +211,7 @@ def test_resume_with_other_settings(tmp_path: Path, data: toy.Corpus) -> None:
         toml.replace("\nrate = 0.005\n", "\nrate = 0.001\n").replace("steps = 4", "steps = 6")
     )
     before = all_of(out)
-    sentence = commands.one_sentence(commands.run(["resume", str(out)], tmp_path / "log"))
+    sentence = commands.refused(["resume", str(out)])
     assert sentence == (
         f"{out / 'run.toml'} has changed since step-00000004: optimizer.rate (0.005, now 0.001), schedule.steps (4, "
         f"now 6); set it back, or go on all the same with --force"
@@ -252,7 +229,7 @@ def test_resume_with_a_key_taken_out(tmp_path: Path, data: toy.Corpus) -> None:
     out = tmp_path / "out"
     train(toy.config(data, "schedule.steps=4"), out)
     (out / "run.toml").write_text((out / "run.toml").read_text().replace("\nevery = 3\n", "\n"))
-    assert "validation.every (3, now 4)" in commands.one_sentence(commands.run(["resume", str(out)], tmp_path / "log"))
+    assert "validation.every (3, now 4)" in commands.refused(["resume", str(out)])
     assert commands.run(["resume", str(out), "--force"], tmp_path / "log").code == 0
 
 
@@ -264,7 +241,7 @@ def test_resume_with_other_data(tmp_path: Path, data: toy.Corpus) -> None:
     for change, which in ((data, "the training data"), (valid, "the validation data")):
         old = change.source.read_text()
         change.source.write_text(old.replace("pa", "pe"))
-        sentence = commands.one_sentence(commands.run(["resume", str(out)], tmp_path / "log"))
+        sentence = commands.refused(["resume", str(out)])
         assert sentence == (
             f"{which} of {out} changed since step-00000004; put the old files back, or go on with the new ones with "
             f"--force"
@@ -338,7 +315,7 @@ def test_resume_with_another_model(
     out = tmp_path / "out"
     train(toy.config(data, "schedule.steps=3"), out)
     change(out, before, after)
-    sentence = commands.one_sentence(commands.run(["resume", str(out), *force], tmp_path / "log"))
+    sentence = commands.refused(["resume", str(out), *force])
     assert sentence == (
         f"{out / 'run.toml'} asks for another model or tokenizer than step-00000003 has: {said}; set it back, or train "
         f"anew with cutaway train {out / 'run.toml'} --out another"
@@ -397,7 +374,7 @@ def test_learning_that_breaks_down(tmp_path: Path, data: toy.Corpus) -> None:
     assert sentence.startswith("the loss is nan at step 2, so learning has broken down; the state of step-00000001 is ")
     assert sentence.endswith("Lower optimizer.rate (now 1e+30), or raise schedule.warmup (now 0)")
     assert toy.newest(out).name == "step-00000001", "the last good state stays"
-    assert "the loss is nan at step 2" in commands.one_sentence(commands.run(["resume", str(out)], tmp_path / "log"))
+    assert "the loss is nan at step 2" in commands.refused(["resume", str(out)])
 
 
 def test_a_validation_that_breaks_down(tmp_path: Path, data: toy.Corpus, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from cutaway.training.folder import RunFolder
 from cutaway.training.run import resume, train
 from cutaway.training.setup import prepare
 from cutaway.training.watch import Watch
-from tests.training import toy
+from tests.support import toy_runs as toy
 
 
 def test_a_card_says_it_all(tmp_path: Path) -> None:

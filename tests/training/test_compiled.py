@@ -9,7 +9,7 @@ import torch
 
 from cutaway.training.run import train
 from cutaway.training.watch import Watch
-from tests.training import toy
+from tests.support import toy_runs as toy
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch's own, while it traces
 NOTHING_LEFT_TO_CHANCE = "model.dropout=0.0"  # compiled code draws what it drops otherwise

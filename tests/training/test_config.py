@@ -14,8 +14,8 @@ from cutaway.training.config import Batches, Data, ModelChoice, TokenizerChoice,
 from cutaway.training.defaults import network_config, shares_of, with_steps
 from cutaway.training.run import train
 from cutaway.training.toml import config_of, read_config, with_settings, write_config
-from tests import commands
-from tests.training import toy
+from tests.support import commands
+from tests.support import toy_runs as toy
 
 SECTIONS = [field.name for field in fields(TrainConfig) if is_dataclass(get_type_hints(TrainConfig)[field.name])]
 KEYS = [(section, field) for section in SECTIONS for field in fields(get_type_hints(TrainConfig)[section])]

@@ -27,7 +27,7 @@ from cutaway.training.config import ModelChoice
 from cutaway.training.defaults import network_config
 from cutaway.training.distributed import Objective, check_shares, gather, shard
 from cutaway.training.translation import PairBatch, Pairs, Translation
-from tests import commands
+from tests.support import commands
 
 STEPS = 12
 TOLERANCE = {"float32": 1e-5, "bfloat16": 1e-3}

@@ -144,7 +144,7 @@ def _encode_slowly(folder: str) -> None:
 
 def test_killed_while_it_writes(tmp_path: Path, cache: Path) -> None:
     context = mp.get_context("forkserver")
-    context.set_forkserver_preload(["tests.training.toy"])
+    context.set_forkserver_preload(["tests.support.toy_runs"])
     process = context.Process(target=_encode_slowly, args=(str(tmp_path),))
     process.start()
     end = time.monotonic() + 60

@@ -18,8 +18,8 @@ from cutaway.errors import CheckpointError, ConfigError
 from cutaway.training import state
 from cutaway.training.folder import RunFolder
 from cutaway.training.run import resume, train
-from tests import commands
-from tests.training import toy
+from tests.support import commands
+from tests.support import toy_runs as toy
 
 
 @pytest.fixture(scope="module")

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from cutaway.training.run import train
-from tests import commands
-from tests.training import toy
+from tests.support import commands
+from tests.support import toy_runs as toy
 
 STEPS = {"transformer-tiny": 300, "bahdanau-gru": 240}
 SIZES = {

@@ -19,7 +19,7 @@ from cutaway.training.run import resume, train
 from cutaway.training.setup import prepare
 from cutaway.training.toml import with_settings
 from cutaway.training.watch import Watch
-from tests.training import toy
+from tests.support import toy_runs as toy
 
 
 def kilobytes(name: str) -> int:
@@ -79,7 +79,7 @@ def test_the_estimate_is_what_a_run_takes(tmp_path: Path, task: str) -> None:
     """Of 140 to 320 MB, in float32 and bfloat16, the estimate was 0.79 to 1.23 times as much."""
     threads, settings = RUNS[task]
     context = mp.get_context("forkserver")
-    context.set_forkserver_preload(["tests.commands"])
+    context.set_forkserver_preload(["tests.support.commands"])
     config = run_of(tmp_path, task, *settings, *WIDE, "machine.precision=float32")
     process = context.Process(target=measured, args=(config, tmp_path / "out", threads))
     process.start()

@@ -25,9 +25,9 @@ from cutaway.training.setup import prepare
 from cutaway.training.task import better
 from cutaway.training.toml import with_settings, write_config
 from cutaway.training.watch import Watch
-from tests import commands
-from tests.tasks import small
-from tests.training import toy
+from tests.support import commands
+from tests.support import small_models as small
+from tests.support import toy_runs as toy
 
 
 @pytest.fixture

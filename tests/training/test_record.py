@@ -8,7 +8,7 @@ import pytest
 from tensorboardX.proto.event_pb2 import Event
 
 from cutaway.training.run import train
-from tests.training import toy
+from tests.support import toy_runs as toy
 
 
 def events(path: Path) -> Iterator[Event]:

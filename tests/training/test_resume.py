@@ -24,8 +24,8 @@ from cutaway.training.folder import RunFolder
 from cutaway.training.run import resume, train
 from cutaway.training.state import digest
 from cutaway.training.watch import StepReport, Watch
-from tests import commands
-from tests.training import toy
+from tests.support import commands
+from tests.support import toy_runs as toy
 
 KEPT = [toy.EVERY_STEP, "optimizer.kind=muon", "averaging.ema=0.9", "averaging.of=best", "model.dropout=0.2"]
 

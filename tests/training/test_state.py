@@ -19,8 +19,8 @@ from cutaway.training import state
 from cutaway.training.record import Board
 from cutaway.training.run import resume, train
 from cutaway.training.watch import Watch
-from tests import commands
-from tests.training import toy
+from tests.support import commands
+from tests.support import toy_runs as toy
 
 FILES = ("weights.safetensors", "optimizer.safetensors", "facts.json", "manifest.json")
 

@@ -40,7 +40,7 @@ from cutaway.training.setup import prepare
 from cutaway.training.toml import with_settings
 from cutaway.training.translation import Pairs, Translation
 from cutaway.training.watch import Watch
-from tests.training import toy
+from tests.support import toy_runs as toy
 
 LEARNER = ["schedule.steps=60", "batches.tokens=256", "optimizer.rate=0.01", "validation.every=30", "model.n_blocks=1"]
 

@@ -17,7 +17,7 @@ from cutaway.models.config import RecurrentConfig
 from cutaway.models.usage import Usage
 from cutaway.text.tokenizer import Tokenizer
 from cutaway.text.train import train_tokenizer
-from tests.families import noisy, shrunk
+from tests.support.families import noisy, shrunk, with_stacks
 
 TEXTS = ["The cat sat on the mat.", "Le chat est assis sur le tapis.", "A dog ate the cat's hat.", "naïve 😀 日本"] * 3
 
@@ -55,11 +55,8 @@ def model(
     sizes: dict[str, Any] = {"vocabulary": words.vocabulary_size}
     if not isinstance(config, RecurrentConfig):
         sizes["max_positions"] = positions
-    halves = {
-        half: replace(stack, **sizes) for half in ("encoder", "decoder") if (stack := getattr(config, half)) is not None
-    }
     torch.manual_seed(0)
-    network = noisy(cutaway.build(replace(config, **halves)), std=0.3).eval()
+    network = noisy(cutaway.build(with_stacks(config, **sizes)), std=0.3).eval()
     return Model(network, words, usage or Usage(start=2, end=(3,), pad=0, never=(0, 1, 2, 4)), preset)
 
 

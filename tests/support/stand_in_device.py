@@ -237,9 +237,9 @@ class Unread(FakeTensorMode):
 
 
 def alone(function: Callable[..., None], *given: Any) -> None:
-    """Runs a test in a process of its own, forked from the server of tests/commands.py."""
+    """Runs a test in a process of its own, forked from the server of tests/support/commands.py."""
     context = mp.get_context("forkserver")
-    context.set_forkserver_preload(["tests.commands"])
+    context.set_forkserver_preload(["tests.support.commands"])
     receive, send = context.Pipe(duplex=False)
     process = context.Process(target=_report, args=(send, function, given))
     process.start()

@@ -10,7 +10,7 @@ from cutaway.decoding.search import write
 from cutaway.generation import Generation, Prompt
 from cutaway.models.network import Network
 from cutaway.models.usage import Usage
-from tests.families import SOURCE_VOCABULARY, VOCABULARY, noisy, shrunk
+from tests.support.families import SOURCE_VOCABULARY, VOCABULARY, noisy, shrunk
 
 # A seed whose texts differ, and two tokens it writes now and then: those end them.
 WRITERS: dict[str, tuple[int, tuple[int, ...]]] = {

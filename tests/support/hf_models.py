@@ -12,7 +12,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # of transformers, about itself
     import transformers as hf
 
-from bench.parity import BERT, DISTILBERT, GPT2, VIT, Case, make
+from bench.parity import BERT, CASES, DISTILBERT, GPT2, VIT, Case, make
 from cutaway.text.train import train_tokenizer
 
 hf.logging.set_verbosity_error()
@@ -34,6 +34,11 @@ TEXTS = [
 ]
 LABELS = ("sad", "calm", "glad")
 POSITIONS = 20
+
+
+def case(name: str) -> Case:
+    """Of bench.parity."""
+    return next(case for case in CASES if case.name == name)
 
 
 def bert(folder: Path, kind: str, **options: Any) -> Path:

@@ -11,7 +11,9 @@ from torch import Tensor
 from torch.nn import Module
 
 import cutaway
+from cutaway.models.build import build
 from cutaway.models.config import Classifier, Config, PatchConfig, RecurrentConfig, StackConfig, TransformerConfig
+from cutaway.models.network import Network
 
 FAMILIES = [
     "transformer-tiny",
@@ -78,6 +80,17 @@ def _shrunk_recurrent(config: RecurrentConfig) -> RecurrentConfig:
     )  # fmt: skip
 
 
+def with_stacks(config: Config, **changes: Any) -> Config:
+    """The config with these fields in each of its stacks."""
+    stacks = {"encoder": config.encoder, "decoder": config.decoder}
+    return replace(config, **{half: stack and replace(stack, **changes) for half, stack in stacks.items()})
+
+
+TRANSFORMERS = [name for name in FAMILIES if isinstance(shrunk(name), TransformerConfig)]
+RECURRENT = [name for name in FAMILIES if name not in TRANSFORMERS]
+WITH_DECODER = [name for name in FAMILIES if shrunk(name).decoder is not None]
+
+
 @dataclass(frozen=True)
 class Inputs:
     """What one network call takes: `network(*inputs.args, **inputs.options)`.
@@ -142,6 +155,24 @@ def noisy(network: Module, seed: int = 0, std: float = 0.2) -> Module:
         for weight in network.parameters():
             weight += std * torch.randn(weight.shape, generator=generator)
     return network
+
+
+def noisy_network(config: Config, seed: int = 0, std: float = 0.1) -> Network:
+    """A network in which no bias is 0 and no γ is 1, so that forgetting one shows."""
+    network = noisy(build(config, seed), seed, std)
+    assert isinstance(network, Network)
+    return network
+
+
+def forward(network: Network, inputs: Inputs) -> Tensor:
+    with torch.no_grad():
+        return network(*inputs.args, **inputs.options)
+
+
+def real(output: Tensor, inputs: Inputs) -> Tensor:
+    """The outputs of real tokens: what is computed at padding is never read."""
+    mask = inputs.mask if inputs.target is None else inputs.target_mask
+    return output if output.dim() < 3 or mask is None or mask.shape != output.shape[:2] else output[mask]
 
 
 def arrays(module: Module) -> dict[str, Any]:

@@ -3,7 +3,15 @@
 from pathlib import Path
 
 from bench.parity import MARIAN, Case, make
-from tests.tasks import small, tiny
+from tests.support import hf_models as tiny
+from tests.support import small_models as small
+
+SENTENCE = "The animal didn't cross the street because it was too tired."
+TEXTS = {
+    "en-fr": SENTENCE, "marian": "The cat sat.", "t5": "A dog ate the cat's hat.", "bert": "the cat [MASK] on the mat.",
+    "gpt2": "the cat sat", "llama": "The cat", "bahdanau": "The cat sat.",
+}  # fmt: skip
+"""What each of them is asked."""
 
 
 def marian(folder: Path) -> Path:

@@ -5,7 +5,7 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,3 +85,10 @@ def sentence(answer: httpx.Response, status: int) -> str:
     assert list(told) == ["error"]
     assert "\n" not in told["error"]
     return str(told["error"])
+
+
+def wait_until(happened: Callable[[], bool], seconds: float = 10.0) -> None:
+    end = time.monotonic() + seconds
+    while not happened():
+        assert time.monotonic() < end
+        time.sleep(0.01)

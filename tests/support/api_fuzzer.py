@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 
-from tests.studio.serving import Served
+from tests.support.studio_server import Served
 
 RAW = "raw JSON: "
 """Begins a string that is written as it is, for numbers that Python has no value for."""

@@ -24,10 +24,10 @@ from cutaway.models.usage import Usage
 from cutaway.text.train import train_tokenizer
 from cutaway.training.config import Data, ModelChoice, ScheduleChoice, TrainConfig, Validation
 from cutaway.training.run import train
-from tests.families import shrunk
+from tests.support.families import shrunk
+from tests.support.hub_server import COMMIT
+from tests.support.small_models import TEXTS
 
-TEXTS = ["The cat sat on the mat.", "Le chat est assis sur le tapis.", "A dog ate the cat's hat."] * 3
-COMMIT = "0123456789abcdef0123456789abcdef01234567"
 TASKS = {
     "summarization": {"prefix": "summarize: ", "num_beams": 4, "max_length": 20},
     "translation_en_to_de": {"prefix": "translate English to German: ", "max_length": 20},

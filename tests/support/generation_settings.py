@@ -19,7 +19,7 @@ from cutaway.decoding.state import DecodingState
 from cutaway.generation import Generation, Prompt
 from cutaway.model import Model
 from cutaway.tasks.options import to_generation
-from tests.decoding.peers import Peer, V, make_peer
+from tests.support.peers import Peer, V, make_peer
 
 Settings = Mapping[str, Any]
 

@@ -2,6 +2,7 @@
 starts at once; what a command loads by itself, and how long that takes, is tested in tests/app/test_cli.py."""
 
 import contextlib
+import json
 import multiprocessing as mp
 import os
 import signal
@@ -13,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import Any
 
 import matplotlib.backends.backend_agg  # all these once, by the server
 import matplotlib.figure  # noqa: F401
@@ -30,9 +32,35 @@ from cutaway.training.watch import Watch
 
 @dataclass(frozen=True)
 class Done:
+    """A command that has ended."""
+
     code: int
     out: str
     err: str
+
+    @property
+    def lines(self) -> list[str]:
+        assert (self.code, self.err) == (0, "")
+        return self.out.splitlines()
+
+    @property
+    def records(self) -> list[Any]:
+        """JSON, an object a line."""
+        return [json.loads(line) for line in self.lines]
+
+    @property
+    def json(self) -> Any:
+        """JSON, one object."""
+        assert self.code == 0, self.err
+        return json.loads(self.out)
+
+    @property
+    def mistake(self) -> str:
+        """The one sentence of a user's mistake."""
+        assert self.code == 2, (self.code, self.out, self.err)
+        assert self.err.startswith("Error: ")
+        assert len(self.err.splitlines()) == 1, self.err
+        return self.err
 
 
 @dataclass(frozen=True)
@@ -101,7 +129,7 @@ class Command:
 
 def _forked(target: Callable[..., None], *given: object) -> BaseProcess:
     context = mp.get_context("forkserver")
-    context.set_forkserver_preload(["tests.commands"])
+    context.set_forkserver_preload(["tests.support.commands"])
     process: BaseProcess = context.Process(target=target, args=given)
     process.start()
     return process
@@ -174,3 +202,8 @@ def one_sentence(done: Done) -> str:
     assert last.startswith("Error: "), done.err
     assert done.err.count("Error: ") == 1, done.err
     return last.removeprefix("Error: ")
+
+
+def refused(words: Sequence[str], log: Path | None = None, **options: object) -> str:
+    """The error of a command that must end with one."""
+    return one_sentence(run(words, log, **options))

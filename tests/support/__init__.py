@@ -1,0 +1,1 @@
+"""What several tests share: models, files, servers, devices and commands, each named by what it is."""
