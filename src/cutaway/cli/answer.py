@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 @with_options(EngineOptions)
 def answer(
+    model: ModelOption,
     context: Annotated[
         str, typer.Option("--context", "-c", metavar="FILE|TEXT", help="The text that holds the answer, or its file.")
     ],
-    model: ModelOption,
     questions: Annotated[
         list[str] | None, typer.Argument(metavar="QUESTION", help="Without any, the lines of stdin.")
     ] = None,
