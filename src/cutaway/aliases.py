@@ -1,4 +1,4 @@
-"""Names that other libraries, and our own command line, have for an option; a call that uses one is told ours."""
+"""Names that other libraries, and our own command line, have for an option; errors of unknown ones suggest ours."""
 
 from collections.abc import Callable, Container, Iterable
 from functools import wraps
@@ -59,7 +59,7 @@ SYNONYMS = (
     ("out", "output", "output_dir", "save_dir"),
     ("index", "index_type"),
 )  # fmt: skip
-"""Each line: names of one thing. The first that is known where another was given is the one to use."""
+"""Each line: names of one option. The first one that a call has is suggested for any other."""
 
 NOTES = {
     "batch_size": "which counts tokens, not texts",
@@ -67,11 +67,11 @@ NOTES = {
     "max_length": "which counts only the tokens that are written",
     "max_len": "which counts only the tokens that are written",
 }
-"""How ours differs from the name that was given."""
+"""The difference between our option and the one of that name."""
 
 
-def ours(name: str, known: Container[str]) -> str | None:
-    """What `name` is called among the names that are known here; None if it is no synonym of any."""
+def our_name(name: str, known: Container[str]) -> str | None:
+    """The synonym of `name` among the known names; None if there is none."""
     for names in SYNONYMS:
         if name in names:
             found = next((each for each in names if each != name and each in known), None)
@@ -80,22 +80,22 @@ def ours(name: str, known: Container[str]) -> str | None:
     return None
 
 
-def renamed(name: str, found: str) -> str:
+def alias_hint(name: str, found: str) -> str:
     """`cutaway calls it 'batch_tokens', which counts tokens, not texts`"""
     return f"cutaway calls it {found}" + (f", {NOTES[name]}" if name in NOTES else "")
 
 
 def unknown_option(name: str, known: Iterable[str]) -> str:
-    """`no option 'num_beams': cutaway calls it 'beams'`; a name that is no synonym gets the nearest one."""
+    """`no option 'num_beams': cutaway calls it 'beams'`; a name without a synonym gets the most similar one."""
     known = list(known)
-    found = ours(name, known)
+    found = our_name(name, known)
     if found is None:
         return unknown("option", name, known)
-    return f"no option '{name}': {renamed(name, repr(found))}"
+    return f"no option '{name}': {alias_hint(name, repr(found))}"
 
 
 def hinted(function: Callable[P, R]) -> Callable[P, R]:
-    """`function`, which answers an option that it does not have with the one that was meant, not with a TypeError."""
+    """Decorates a function: an unknown option is a ConfigError that suggests a known one, not a TypeError."""
     taken = signature(function).parameters
     known = [name for name, each in taken.items() if each.kind is each.KEYWORD_ONLY]
     for each in taken.values():

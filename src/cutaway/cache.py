@@ -1,8 +1,8 @@
-"""What cutaway can make again, kept for the next time: in folders that are this user's alone, each entry whole or gone.
+"""The cache: files that can be made again, in private folders of this user, each entry complete or absent.
 
     ~/.cache/cutaway/int8/1f0c…-93ab…/     the files of an entry, and manifest.json: the size and checksum of each
 
-Others can neither put an entry there nor change one; what is damaged is noticed by its checksum, and made again.
+Other users can neither add nor change an entry; a damaged one is detected by its checksums, and made again.
 """
 
 import errno
@@ -31,33 +31,31 @@ _BLOCK = 1 << 20
 
 
 def cache_folder(name: str, base: str | None = None) -> Path:
-    """A folder for what cutaway can make again, made if need be: in $CUTAWAY_CACHE, or in the cache that this system
-    has for its user (~/.cache/cutaway or in $XDG_CACHE_HOME; ~/Library/Caches/cutaway). OSError: there can be none,
-    or others may write into it."""
-    base = base or os.environ.get("CUTAWAY_CACHE") or users_own()
+    """A folder of the cache, made if need be: in $CUTAWAY_CACHE, or in the user's cache of this system
+    (~/.cache/cutaway or in $XDG_CACHE_HOME; ~/Library/Caches/cutaway). OSError: it can't be made, or other users may
+    write into it."""
+    base = base or os.environ.get("CUTAWAY_CACHE") or user_cache()
     try:
         folder = Path(base).expanduser() / name
     except RuntimeError:  # no home
-        raise FileNotFoundError(errno.ENOENT, "there is no home folder to keep it in", base) from None
+        raise FileNotFoundError(errno.ENOENT, "there is no home folder for the cache", base) from None
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    for facts in (folder.lstat(), folder.stat()):  # a link and where it leads
-        if reason := why_not_ours(facts):
+    for facts in (folder.lstat(), folder.stat()):  # a link and its target
+        if reason := why_not_private(facts):
             raise PermissionError(errno.EPERM, reason, str(folder))
     mode = folder.parent.stat().st_mode
-    if (
-        os.name == "posix" and mode & stat.S_IWOTH and not mode & stat.S_ISVTX
-    ):  # whoever may rename ours, between two looks
+    if os.name == "posix" and mode & stat.S_IWOTH and not mode & stat.S_ISVTX:  # it may be renamed between two checks
         raise PermissionError(errno.EPERM, "any user may put another folder in its place", str(folder))
     return folder
 
 
-def users_own() -> str:
-    """The cache that this system has for its user."""
+def user_cache() -> str:
+    """The user's cache of this system."""
     return user_cache_dir("cutaway", appauthor=False)
 
 
-def why_not_ours(facts: os.stat_result) -> str | None:
-    """Why a file or folder may hold what somebody else put there; None if only this user can have."""
+def why_not_private(facts: os.stat_result) -> str | None:
+    """The reason why other users may have written a file or folder; None if only this user may."""
     if not hasattr(os, "geteuid"):  # Windows has other rights, and a cache for each user
         return None
     if facts.st_uid != os.geteuid():
@@ -69,34 +67,34 @@ def why_not_ours(facts: os.stat_result) -> str | None:
 
 @dataclass(frozen=True)
 class CacheEntry:
-    """Some files that were made of something, in a folder of their own."""
+    """A folder of files that were computed from some input."""
 
     kind: str
     """The folder of the cache that it is in."""
     made_of: str
-    """A digest of all that the files depend on."""
+    """A digest of everything that the files depend on."""
     subject: str = ""
-    """Of entries with the same subject, only the newest is kept: a file's vectors, until the file changes."""
+    """Only the newest entry with the same subject is kept: a file's vectors, until the file changes."""
 
     @property
     def name(self) -> str:
         return f"{self.subject}-{self.made_of}" if self.subject else self.made_of
 
     def find(self) -> Path | None:
-        """The folder with the files, as they were written; None if there is none, or if they are damaged."""
+        """The folder with the files; None if there is none, or if they are damaged."""
         try:
             folder = cache_folder(self.kind) / self.name
             if not self._is_whole(folder):
                 return None
             with suppress(OSError):
-                os.utime(folder)  # used just now
+                os.utime(folder)  # the time of its last use
             return folder
         except OSError:
             return None
 
     def keep(self, write: Callable[[Path], object], room: int | None = None) -> Path:
-        """The folder that `write` filled, unless another process was quicker. `room`: bytes for all entries of its
-        kind; beyond it, those that were not used for the longest time are removed."""
+        """The folder, filled by `write` unless another process was quicker. `room`: bytes for all entries of its kind;
+        beyond it, the least recently used ones are removed."""
         kind = cache_folder(self.kind)
         folder, aside = kind / self.name, Path(tempfile.mkdtemp(prefix=_WRITING, dir=kind))
         try:
@@ -132,7 +130,7 @@ class CacheEntry:
             return False
 
     def _clear_away(self, kind: Path, room: int | None) -> None:
-        """What is out of date, what killed processes left, and what there is no room for. Others may do the same."""
+        """Removes outdated entries, files of killed processes, and entries beyond `room`, as other processes may do."""
         found = []
         for path in kind.iterdir():
             with suppress(OSError):
@@ -156,7 +154,7 @@ def _n_bytes(path: Path) -> int:
 
 
 def _checksum(path: Path) -> int:
-    """For damage, not for malice, which has no way in: several times as fast as a digest."""
+    """Detects damage, not malice, as only this user can write here: several times as fast as a digest."""
     checksum = 0
     with open_file(path) as file:
         while block := file.read(_BLOCK):

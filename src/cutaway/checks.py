@@ -1,6 +1,6 @@
-"""Whether a value is one that its field or argument can take, asked where the value is given.
+"""Validation of fields and arguments by their annotations, where a value is given.
 
-Dataclasses do not look at their annotations: a typo in a `Literal` would quietly build another model.
+Dataclasses do not check their annotations: a typo in a `Literal` would silently build another model.
 """
 
 import math
@@ -15,7 +15,7 @@ from cutaway.errors import ConfigError, unknown
 
 @dataclass(frozen=True)
 class NumberRule:
-    """What a number must be, in words and as a test."""
+    """A condition on a number, in words and as a test."""
 
     text: str
     holds: Callable[[float], bool]
@@ -35,7 +35,7 @@ def describe(value: object) -> str:
 
 
 def check_fields(config: Any, where: str | None = None) -> None:
-    """Every field of a dataclass holds what its annotation says: a type, one of the choices, a finite number.
+    """Checks every field of a dataclass against its annotation: a type, one of the choices, a finite number.
 
     `where` names it in errors, "" not at all; the class does if it is None.
     """
@@ -52,7 +52,7 @@ class CheckedFields:
 
 
 def check(where: str, value: object, hint: Any) -> None:
-    """`value` is what an annotation asks for; `where` names it in the error."""
+    """Checks a value against an annotation; `where` names it in the error."""
     options = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
     if value is None and type(None) in options:
         return
@@ -74,13 +74,13 @@ def check(where: str, value: object, hint: Any) -> None:
 
 
 def check_arguments(part: str, hint: Any, **arguments: object) -> None:
-    """The same for some arguments of a part."""
+    """Checks some arguments of a part against one annotation."""
     for name, value in arguments.items():
         check(f"{part}: {name}", value, hint)
 
 
 def _is(value: object, wanted: type) -> bool:
-    """An int is a float too, but a bool, which Python takes for an int, is neither."""
+    """isinstance, but an int is also a float, and a bool is neither."""
     if isinstance(value, bool):
         return wanted is bool
     return isinstance(value, float | int if wanted is float else get_origin(wanted) or wanted)  # tuple[str, ...]: tuple
@@ -94,8 +94,8 @@ def _check_number(where: str, value: Any, rules: list[NumberRule]) -> None:
             raise ConfigError(f"{where}={value} must be {rule.text}")
 
 
-def whole(text: str) -> int | None:
-    """The number that somebody wrote in decimal digits; None for all else, and for one of 10 digits or more."""
+def parse_int(text: str) -> int | None:
+    """The number of a text of decimal digits; None for any other text, and for 10 digits or more."""
     return int(text) if text.isdecimal() and len(text) < 10 else None
 
 

@@ -1,4 +1,4 @@
-"""Devices: where a model computes, by name, and a sentence for one that is not there or has no memory left."""
+"""Devices and dtypes by name, and the errors of unknown, missing and full devices."""
 
 import os
 from collections.abc import Iterator
@@ -14,14 +14,14 @@ DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.
 
 
 class DeviceError(CutawayError, ValueError):
-    """A device that is not known or not there, or whose memory is out."""
+    """A device that is unknown, not available or out of memory."""
 
 
 def device_of(name: str | torch.device = "auto", key: str = "device") -> torch.device:
     """The device of that name; `auto` is a GPU of NVIDIA's or AMD's (cuda), else Apple's (mps), else the CPU.
 
-    The variable CUTAWAY_DEVICE says what `auto` is instead. `key` names the setting in errors. Any other kind of device
-    that torch can use here (xpu, …) goes by torch's name for it.
+    The variable CUTAWAY_DEVICE replaces `auto`. `key` names the setting in errors. Any other kind of device that torch
+    can use here (xpu, …) has torch's name.
     """
     if name == "auto" and (forced := os.environ.get("CUTAWAY_DEVICE") or name) != "auto":
         return device_of(forced, "CUTAWAY_DEVICE")
@@ -43,7 +43,7 @@ def device_of(name: str | torch.device = "auto", key: str = "device") -> torch.d
 
 
 def _count(kind: str) -> int:
-    """How many devices of a kind torch can use."""
+    """The number of devices of a kind that torch can use."""
     try:
         module: Any = torch.get_device_module(kind)
     except RuntimeError:  # torch has none: "meta"
@@ -52,7 +52,7 @@ def _count(kind: str) -> int:
 
 
 def dtype_of(dtype: torch.dtype | str | None) -> torch.dtype | None:
-    """A dtype of weights by its name; None: as they are."""
+    """The dtype of that name; None: unchanged."""
     if dtype is None or (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
         return dtype
     if str(dtype) not in DTYPES:
@@ -61,7 +61,7 @@ def dtype_of(dtype: torch.dtype | str | None) -> torch.dtype | None:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether torch could not allocate: some devices have no exception of their own for it, only words."""
+    """Whether an error is a failed allocation: on some devices only its message says so."""
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or (
         isinstance(error, RuntimeError) and any(words in str(error) for words in ("out of memory", "allocate memory"))
     )
@@ -69,7 +69,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 @contextmanager
 def memory_explained(device: torch.device) -> Iterator[None]:
-    """Memory that is out while a model is loaded or runs is told in a sentence."""
+    """Turns a failed allocation, while a model is loaded or runs, into a DeviceError with a way out."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:
@@ -77,6 +77,6 @@ def memory_explained(device: torch.device) -> Iterator[None]:
             raise
         elsewhere = "" if device.type == "cpu" else ", compute on the CPU (device='cpu', --device cpu)"
         raise DeviceError(
-            f"the memory of {device} is out: load the weights in half precision (dtype='bfloat16', --dtype bfloat16)"
+            f"{device} is out of memory: load the weights in half precision (dtype='bfloat16', --dtype bfloat16)"
             f"{elsewhere}, give less at a time, or choose a smaller model"
         ) from None

@@ -1,4 +1,4 @@
-"""The mistakes a user can make, each told in one sentence.
+"""Errors that a user can correct, each explained in one sentence.
 
 The message names the thing, the value, the rule and the way out; the command line prints it and exits with 2.
 """
@@ -11,8 +11,8 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
 
 class CutawayError(Exception):
-    """A mistake the user can mend; its text is the whole explanation, on one line, whatever it quotes: names and values
-    of files are shown, line breaks and escape sequences too, and never done."""
+    """An error that the user can correct, explained in full by its text. The text is one line, whatever it quotes: line
+    breaks and escape sequences in names and values are escaped."""
 
     def __str__(self) -> str:
         text = _CONTROL.sub(lambda found: ascii(found[0])[1:-1], Exception.__str__(self))
@@ -24,7 +24,7 @@ class ConfigError(CutawayError, ValueError):
 
 
 class InputError(CutawayError, ValueError):
-    """Tokens, masks or vectors that this model can't take."""
+    """Input that a model, a task or a command can't take."""
 
 
 class UnknownNameError(InputError, KeyError):
@@ -38,7 +38,7 @@ class CheckpointError(CutawayError):
 def unknown(kind: str, name: str, known: Iterable[str], limit: int = 40, *, typed: bool = True) -> str:
     """`no preset 'bert-bsae'; did you mean 'bert-base'? (known: ...)`
 
-    `typed` False: a program wrote the name, so what is spelled alike is something else, and no guess is made.
+    `typed` False: the name comes from a program, not from a keyboard, so no similar one is suggested.
     """
     known, name = sorted(known), str(name)
     name = name if len(name) <= 100 else f"{name[:99]}…"
@@ -49,7 +49,7 @@ def unknown(kind: str, name: str, known: Iterable[str], limit: int = 40, *, type
 
 
 def _nearest(name: str, known: Sequence[str]) -> list[str]:
-    """The same name in other letters, up to three that begin with it, or the one most like it; case does not count."""
+    """The same name in another case, up to three that begin with it, or the most similar one; case does not count."""
     wanted = name.lower()
     same = [each for each in known if each.lower() == wanted]
     longer = [each for each in known if wanted and each.lower().startswith(wanted)]
@@ -57,9 +57,9 @@ def _nearest(name: str, known: Sequence[str]) -> list[str]:
         return (same or longer)[:3]
     spelled = {each.lower(): each for each in known}
     close = difflib.get_close_matches(wanted, spelled, n=5)
-    return [spelled[each] for each in sorted(close, key=lambda each: -_alike(wanted, each))[:1]]
+    return [spelled[each] for each in sorted(close, key=lambda each: -_common_prefix(wanted, each))[:1]]
 
 
-def _alike(a: str, b: str) -> int:
-    """How many letters two words begin with in common."""
+def _common_prefix(a: str, b: str) -> int:
+    """The length of the common prefix of two words."""
     return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))

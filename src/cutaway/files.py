@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, and JSON read with care."""
+"""Atomic writes of files and folders, and strict reading of JSON."""
 
 import ctypes
 import errno
@@ -17,23 +17,23 @@ from typing import Any, BinaryIO
 
 from cutaway.errors import CheckpointError
 
-OURS = (
+MODEL_FILES = (
     "config.json", "model.safetensors", "model.safetensors.index.json", "model-*.safetensors", "generation_config.json",
     "preprocessor_config.json", "sentence_bert_config.json", "modules.json", "?_Pooling", "?_Normalize",
     "tokenizer.json", "target_tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
     "chat_template.jinja", "vocab.txt", "vocab.json", "merges.txt",
     "spiece.model", "tokenizer.model", "source.spm", "target.spm", "target_vocab.json",
 )  # fmt: skip
-"""What saving a model may write, and so may replace; all else in its folder is somebody's own and stays."""
+"""Files that saving a model may write, and so may replace; all others in its folder are the user's and stay."""
 
 
 @contextmanager
-def written_aside(folder: Path, like: Path | None = None) -> Iterator[Path]:
-    """A new folder to write into, beside `folder`; it takes the name `folder` when the block ends well.
+def atomic_folder(folder: Path, like: Path | None = None) -> Iterator[Path]:
+    """A new folder to write into, beside `folder`; it takes the name `folder` when the block ends without an error.
 
-    A model that stood there before is replaced then, and the files that are no part of a model stay. A folder that is
-    not a model (or empty) is never touched. What is written is no more open to others than what it replaces, and than
-    `like`, what it was made from.
+    It replaces a model that was there before; files that are no part of a model stay. A folder that is not a model (or
+    empty) is never touched. The result is no more readable to others than the model it replaces, and than `like`, its
+    origin.
     """
     try:
         folder = folder.resolve() if folder.is_symlink() else folder.absolute()
@@ -49,8 +49,8 @@ def written_aside(folder: Path, like: Path | None = None) -> Iterator[Path]:
     made, old = aside.stat().st_ino, aside.with_name(f"{aside.name}.old")
     try:
         yield aside
-        _close(aside, _closed(folder) | _closed(like))
-        for path in (*aside.rglob("*"), aside):  # on disk, not in a cache, before it counts
+        _deny(aside, _denied_bits(folder) | _denied_bits(like))
+        for path in (*aside.rglob("*"), aside):  # on disk, not in the system's cache, before the rename
             sync(path)
         if not folder.exists():
             aside.rename(folder)
@@ -60,26 +60,26 @@ def written_aside(folder: Path, like: Path | None = None) -> Iterator[Path]:
         sync(folder.parent)
     except OSError as error:
         raise CheckpointError(f"can't write {folder}: {error.strerror or error}") from None
-    finally:  # however it ended, by Ctrl-C too: there is a model, and what else was in its folder stays there
+    finally:  # also after Ctrl-C there is a model, and the other files of its folder are there
         if old.exists() and not folder.exists():
             old.rename(folder)
         for left in (aside, old):
             if left.exists() and left.stat().st_ino != made:
-                _bring_along(left, folder)
+                _keep_others(left, folder)
             shutil.rmtree(left, ignore_errors=True)
 
 
 def _is_model(folder: Path) -> bool:
-    """A folder that saving may replace: a model, or nothing at all."""
+    """Whether saving may replace a folder: it is a model, or empty."""
     if not folder.is_dir():
         return False
     names = {path.name for path in folder.iterdir()}
     return not names or ("config.json" in names and any(fnmatch(name, "model*.safetensors*") for name in names))
 
 
-def _closed(folder: Path | None) -> int:
-    """The rights that others do not have on a model: its folder may shut them out, or its weights."""
-    closed = 0
+def _denied_bits(folder: Path | None) -> int:
+    """The permission bits that others lack on a model's folder or on its weights."""
+    denied = 0
     if folder is not None and folder.exists():
         is_folder = folder.is_dir()
         weights = [path for path in folder.glob("model*.safetensors") if path.exists()] if is_folder else [folder]
@@ -88,18 +88,18 @@ def _closed(folder: Path | None) -> int:
             if (is_folder and not folder.stat().st_mode & enter) or any(
                 not path.stat().st_mode & read for path in weights
             ):
-                closed |= others
-    return closed
+                denied |= others
+    return denied
 
 
-def _close(folder: Path, closed: int) -> None:
+def _deny(folder: Path, denied: int) -> None:
     for path in folder.rglob("*"):
-        path.chmod(stat.S_IMODE(path.stat().st_mode) & ~closed)
-    folder.chmod(0o777 & ~umask() & ~closed)  # mkdtemp makes folders that only their owner may read
+        path.chmod(stat.S_IMODE(path.stat().st_mode) & ~denied)
+    folder.chmod(0o777 & ~umask() & ~denied)  # mkdtemp makes folders that only their owner may read
 
 
 def _exchange(a: Path, b: Path) -> bool:
-    """Two names change places in one step; False where the system or the disk does not know how."""
+    """Exchanges two names atomically; False where the system or the file system can't."""
     libc: Any = ctypes.CDLL(None) if os.name == "posix" else None
     first, second = os.fsencode(a), os.fsencode(b)
     if hasattr(libc, "renameat2"):
@@ -110,39 +110,39 @@ def _exchange(a: Path, b: Path) -> bool:
 _HERE, _EXCHANGE = -100, 2  # AT_FDCWD; RENAME_EXCHANGE, and RENAME_SWAP of macOS
 
 
-def _bring_along(old: Path, folder: Path) -> None:
-    """What is no part of a model stays where it was."""
+def _keep_others(old: Path, folder: Path) -> None:
+    """Moves files that are no part of a model back to their folder."""
     for path in old.iterdir():
-        if not any(fnmatch(path.name, pattern) for pattern in OURS) and not os.path.lexists(folder / path.name):
+        if not any(fnmatch(path.name, pattern) for pattern in MODEL_FILES) and not os.path.lexists(folder / path.name):
             path.rename(folder / path.name)
 
 
 def umask() -> int:
-    """The bits that new files of this process do not get; asking means setting, so it is set back at once."""
+    """The umask of this process; reading it means setting it, so it is set back at once."""
     mask = os.umask(0o022)
     os.umask(mask)
     return mask
 
 
-def rights(path: Path) -> int:
-    """Who may read and write a file that takes this path: whoever might before, or as the process makes new ones."""
+def file_mode(path: Path) -> int:
+    """The mode for a file that takes this path: that of the file there, or the process's default."""
     return stat.S_IMODE(path.lstat().st_mode) if path.is_file() and not path.is_symlink() else 0o666 & ~umask()
 
 
 def no_link(name: str, flags: int) -> int:
-    """For open(opener=...): a link of this name is an error, so that nobody leads us to write elsewhere."""
+    """For open(opener=...): a link of this name is an error, so that no link redirects the writing."""
     return os.open(name, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
 
 
-def begun(path: Path) -> BinaryIO:
-    """A new file of this name, to be renamed when it is whole. What a killed process left there goes, and so does a
-    link: what it leads to stays."""
+def create_new(path: Path) -> BinaryIO:
+    """A new file of this name, to be renamed when it is complete. A killed process's file or a link there is removed, a
+    link's target is not."""
     path.unlink(missing_ok=True)
     return path.open("xb")
 
 
 def sync(path: Path) -> None:
-    """On disk, not only in the system's cache."""
+    """Flushes a file or folder from the system's cache to disk."""
     if os.name == "nt" and path.is_dir():  # Windows has no such thing for folders
         return
     handle = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)
@@ -153,8 +153,8 @@ def sync(path: Path) -> None:
 
 
 def open_file(path: Path) -> BinaryIO:
-    """A regular file, to be read. OSError for all else: a pipe may never give anything, a device may never end. Bound
-    what is read, too: some of the system's files are longer than they say."""
+    """A regular file, to be read. OSError for anything else: a pipe may never send, a device may never end. Bound the
+    bytes that are read, too: some of the system's files are longer than their size."""
     handle = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0))
     try:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
@@ -175,7 +175,7 @@ def read_whole(path: Path, limit: int) -> bytes:
 
 
 def read_json(path: Path, limit: int = 10_000_000) -> dict[str, Any]:
-    """The object in a JSON file of at most `limit` bytes; anything else is a sentence that names the file."""
+    """The object in a JSON file of at most `limit` bytes; a CheckpointError names the file."""
     try:
         data = parse_json(read_whole(path, limit))
     except OSError as error:
@@ -188,17 +188,16 @@ def read_json(path: Path, limit: int = 10_000_000) -> dict[str, Any]:
 
 
 VALUES = 4_000_000
-"""So many values at most are in one JSON text; the largest vocabularies have 1.5 million, with their merges."""
+"""The most values of one JSON text; the largest vocabularies have 1.5 million, with their merges."""
 DEPTH = 100
 
 
 def parse_json(text: bytes) -> Any:
-    """JSON as the standard has it, every key once, of at most VALUES values in DEPTH levels. ValueError otherwise,
-    however odd the bytes are."""
+    """Standard JSON without duplicate keys, of at most VALUES values in DEPTH levels; else ValueError."""
     check_values(text)
     try:
         data = json.loads(text.decode("utf-8"), object_pairs_hook=_once, parse_constant=_no_constant)
-        if re.search(rb"\\u[dD][89a-fA-F]", text):  # half a character, written as an escape: no text can hold it
+        if re.search(rb"\\u[dD][89a-fA-F]", text):  # a lone surrogate can't be encoded
             json.dumps(data, ensure_ascii=False).encode("utf-8")
     except RecursionError:
         raise ValueError("nested too deeply") from None
@@ -212,7 +211,7 @@ def parse_json(text: bytes) -> Any:
 
 
 def check_values(text: bytes) -> None:
-    """ValueError for more values than VALUES: three bytes of a file (`[],`) are a list of 64 in memory."""
+    """ValueError for more values than VALUES: three bytes of a file (`[],`) take 64 as a list in memory."""
     count = sum(text.count(mark) for mark in (b",", b"[", b"{"))
     if count > VALUES:
         raise ValueError(f"up to {count:,} values, of {VALUES:,} at most")

@@ -33,15 +33,14 @@ def load(
     revision: str | None = None,
     offline: bool = False,
 ) -> Model:
-    """The model of that name: a folder, `owner/name` on the hub, or a llama2.c .bin file.
+    """Loads a model: a folder, `owner/name` on the hub, or a llama2.c .bin file.
 
-    Weights keep the dtype they are stored in, mapped from the file, unless `dtype` says otherwise; those that come with
+    Weights keep the dtype they are stored in, mapped from the file, unless `dtype` is given; those that come with
     cutaway are stored in half precision to be small, and become float32. `head` replaces the saved one:
-    `Classifier(n_classes=3, hidden="tanh")` begins a new classifier on a BERT. `device` is "cpu", "cuda", "cuda:1",
-    "mps", or "auto": a GPU if torch sees one, else the CPU. `offline` looks at what was downloaded before, and nowhere
-    else.
+    `Classifier(n_classes=3, hidden="tanh")` is a new classifier on a BERT. `device` is "cpu", "cuda", "cuda:1",
+    "mps", or "auto": a GPU if torch sees one, else the CPU. `offline` uses downloaded files only.
     """
-    place = device_of(device)  # one that is not there is told before anything is fetched
+    place = device_of(device)  # a missing one is an error before anything is downloaded
     model = _load(name, head, dtype_of(dtype), revision, offline)
     return model if place.type == "cpu" else model.to(place)
 
@@ -73,7 +72,7 @@ def _load(
     check_tokenizer(folder, tokenizer, checkpoint.config)
     usage = checkpoint.usage
     if head != "saved":
-        usage = replace(usage, labels=())  # the names of other classes
+        usage = replace(usage, labels=())  # they name other classes
     network, origin, dtypes = checkpoint.load(dtype), checkpoint.origin, checkpoint.dtypes
     if dtype is not None:
         origin, dtypes = origin.to(dtype), {}
@@ -86,9 +85,9 @@ SHIPPED = Path(__file__).parent / "shipped"
 
 
 def locate(name: str | Path, *, revision: str | None = None, offline: bool = False) -> Path:
-    """Where the files of a model are, after fetching them if they are not here.
+    """The path of a model's files, downloaded if need be.
 
-    A folder of the user's goes before a model of the same name that comes with cutaway.
+    A folder of the user's takes precedence over a model of the same name that comes with cutaway.
     """
     try:
         path = Path(name).expanduser()
@@ -108,7 +107,7 @@ def shipped() -> list[str]:
 
 
 def check_tokenizer(folder: Path, tokenizer: Tokenizer | None, config: Config) -> None:
-    """A tokenizer must not give ids that the embedding has no row for; rows to spare are usual."""
+    """Checks that the embedding has a row for every id of the tokenizer; spare rows are usual."""
     rows = [half.vocabulary for half in (config.encoder, config.decoder) if half is not None and half.vocabulary]
     if tokenizer is not None and rows and tokenizer.vocabulary_size > max(rows):
         raise CheckpointError(
@@ -119,7 +118,7 @@ def check_tokenizer(folder: Path, tokenizer: Tokenizer | None, config: Config) -
 
 def _native(folder: Path, name: str, head: Head | huggingface.Saved | None, dtype: torch.dtype | None) -> Model:
     if head != "saved":
-        raise CheckpointError(f"{folder} is a model of cutaway's own; its head can't be replaced on the way in")
+        raise CheckpointError(f"{folder} is a model of cutaway's own; its head can't be replaced")
     described = native.describe(folder)
     tokenizer = load_tokenizer(folder)
     check_tokenizer(folder, tokenizer, described.config)
@@ -133,7 +132,7 @@ def _native(folder: Path, name: str, head: Head | huggingface.Saved | None, dtyp
 
 
 def _warn_of_unused(folder: Path, origin: huggingface.Origin | None, config: Config) -> None:
-    """What a folder asks of its texts and does not get is not passed over in silence."""
+    """Warns of generation settings that cutaway does not support."""
     if origin is None or config.decoder is None:
         return
     for setting, instead in unused_settings(origin.files).items():
@@ -143,7 +142,7 @@ def _warn_of_unused(folder: Path, origin: huggingface.Origin | None, config: Con
 def _llama2c(file: Path, head: Head | huggingface.Saved | None, dtype: torch.dtype | None) -> Model:
     """Its tokenizer is the file tok*.bin beside it."""
     if head != "saved":
-        raise CheckpointError(f"{file} is a llama2.c file; its head can't be replaced on the way in")
+        raise CheckpointError(f"{file} is a llama2.c file; its head can't be replaced")
     network = llama2c.read(file, dtype)
     assert isinstance(network.config.decoder, StackConfig)
     tokenizer = llama2c.tokenizer_beside(file, network.config.decoder.vocabulary or 0)

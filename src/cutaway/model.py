@@ -1,4 +1,4 @@
-"""A model as a user holds it: the network, its tokenizer, and how it wants to be used."""
+"""Model: a network, its tokenizer and its usage, with the tasks as methods."""
 
 import json
 import shutil
@@ -23,7 +23,7 @@ from cutaway.checkpoints.usage import (
 )
 from cutaway.devices import device_of, dtype_of, memory_explained
 from cutaway.errors import CheckpointError, unknown
-from cutaway.files import written_aside
+from cutaway.files import atomic_folder
 from cutaway.generation import Generation
 from cutaway.models.config import Config, TransformerConfig
 from cutaway.models.network import Network
@@ -50,11 +50,11 @@ if TYPE_CHECKING:
     from cutaway.tasks.translate import translate as _translate
 
 Format = Literal["cutaway", "huggingface"]
-PAPERS = ("README.md", "LICENSE", "LICENSE.md", "LICENSE.txt")
+DOCUMENTS = ("README.md", "LICENSE", "LICENSE.md", "LICENSE.txt")
 
 
 class TaskMethod:
-    """A task as a method: `model.fill(text)` is `fill(model, text)` of tasks/fill.py, imported when it is asked for."""
+    """A task as a method: `model.fill(text)` is `fill(model, text)` of tasks/fill.py, imported on access."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -69,10 +69,10 @@ _hinted = cache(hinted)
 
 @dataclass
 class Model:
-    """What `cutaway.load` gives.
+    """A model, as `cutaway.load` returns it.
 
     `network` is the torch module, `tokenizer` turns text into its input (None: it reads images, or the folder had
-    none), `origin` is what a config.json of Hugging Face said, kept so that saving gives it back.
+    none), `origin` holds the config.json of Hugging Face, so that saving writes it back.
     """
 
     network: Network
@@ -83,7 +83,7 @@ class Model:
     report: huggingface.Report = field(default_factory=huggingface.Report)
     folder: Path | None = None  # where it was loaded from
     dtypes: Mapping[str, "torch.dtype"] = field(default_factory=dict, repr=False)  # in the file, if it had several
-    engines: dict[Any, "Engine"] = field(default_factory=dict, repr=False, compare=False)  # made when asked for
+    engines: dict[Any, "Engine"] = field(default_factory=dict, repr=False, compare=False)  # made on first use
 
     if TYPE_CHECKING:  # types and overloads are those of the functions
         answer = _answer
@@ -114,11 +114,11 @@ class Model:
 
     @property
     def device(self) -> "torch.device":
-        """Where its weights are, and where it computes."""
+        """The device of its weights, on which it computes."""
         return self.network.device
 
     def to(self, device: "str | torch.device | None" = None, dtype: "torch.dtype | str | None" = None) -> "Model":
-        """Moves the weights to another device, or to numbers of another dtype; the model itself, for chaining.
+        """Moves the weights to another device or dtype; returns the model, for chaining.
 
         Engines are made anew. See `cutaway.load` for the names.
         """
@@ -129,7 +129,7 @@ class Model:
             with memory_explained(place):
                 self.network.to(device=place, dtype=number)
         except BaseException:
-            self.network.to(before)  # part of it had moved
+            self.network.to(before)  # a part had moved
             raise
         if number is not None:
             self.dtypes, self.origin = {}, None if self.origin is None else self.origin.to(number)
@@ -140,7 +140,7 @@ class Model:
         folder = Path(folder).expanduser()
         if format not in ("cutaway", "huggingface"):
             raise CheckpointError(unknown("format", format, ("cutaway", "huggingface")))
-        with written_aside(folder, self.folder) as aside:
+        with atomic_folder(folder, self.folder) as aside:
             if format == "cutaway":
                 files, spare = (None, None) if self.origin is None else (self.origin.files, self.origin.spare)
                 native.write(self.network, aside, self.usage, files, self.dtypes, spare)
@@ -148,17 +148,17 @@ class Model:
                 self._write_huggingface(aside)
             if self.tokenizer is not None:
                 self.tokenizer.save(aside)
-            self._copy_papers(aside)
+            self._copy_documents(aside)
         return folder
 
-    def _copy_papers(self, aside: Path) -> None:
-        """Its description and its licence go with a model."""
-        for name in PAPERS:
+    def _copy_documents(self, aside: Path) -> None:
+        """Copies the description and the licence of the model."""
+        for name in DOCUMENTS:
             if self.folder is not None and (self.folder / name).is_file():
                 shutil.copyfile(self.folder / name, aside / name)
 
     def _write_huggingface(self, aside: Path) -> None:
-        """What lay beside config.json goes out as it came in; if the usage was changed since, with the changes."""
+        """Writes the files beside config.json as they were loaded, with the changes of usage since."""
         files: Files = {} if self.origin is None else self.origin.files
         more: dict[str, Any] = {}
         if isinstance(self.config, TransformerConfig) and not self._is_used_as_saved(self.config):
@@ -177,10 +177,10 @@ class Model:
         return self.usage == read_usage(self.origin.files, self.origin.family, config, Path())
 
     def engine(self, name: str | None = None, precision: str | None = None) -> "Engine":
-        """What runs this model: "native" or "ctranslate2", in "float32", "bfloat16", "float16" or "int8".
+        """The engine that runs this model: "native" or "ctranslate2", in "float32", "bfloat16", "float16" or "int8".
 
-        None: the fastest that writes the text float32 does; on a GPU "native", in the dtype of the weights. It is made
-        once, and again if the weights were changed.
+        None: the fastest that writes the same text as float32; on a GPU "native", in the dtype of the weights. It is
+        made once, and again if the weights have changed.
         """
         from cutaway.engines.choose import choose
 
@@ -207,11 +207,11 @@ class Model:
         keep: str | Sequence[str] = "*",
         generation: Generation | None = None,
     ) -> Trace:
-        """Every named value on the way of one text (of an image, for a model that sees).
+        """Runs the model on a text (a model that sees: on an image) and keeps every named value.
 
-        An encoder-decoder is also given what it shall have said, `target`; without it, it writes that itself, and the
-        trace tells how (`trace.search`). A decoder is read over its text; with `generation` it writes on first. `pair`
-        is a second text, for encoders that read two. `keep` names what to hold, by shell patterns.
+        `target`: the output text of an encoder-decoder; without it, the model writes one first, and `trace.search` has
+        its search. A decoder reads its text; with `generation` it first continues it. `pair`: a second text, for
+        encoders that read two. `keep`: shell patterns of the values to keep.
         """
         from cutaway.seeing.trace.inputs import trace_model
 
@@ -227,11 +227,10 @@ class Model:
         keep: str | Sequence[str] = "*",
         generation: Generation | None = None,
     ) -> "Comparison":
-        """What happens if something inside is changed: the run as it is and the run with edits, side by side.
+        """Runs the model without and with edits, and compares the two runs.
 
-        An edit is a switch ("scaling", "mask", "positions", "residual", "block"), a mapping of values to what takes
-        their place (0, a number, a tensor, a function of (value, name), another trace), or one of
-        `seeing/interventions/edits.py`.
+        An edit is a switch ("scaling", "mask", "positions", "residual", "block"), a mapping of values to replacements
+        (0, a number, a tensor, a function of (value, name), another trace), or one of `seeing/interventions/edits.py`.
         """
         from cutaway.seeing.interventions.compare import run
 
@@ -243,7 +242,7 @@ class Model:
         return f"Model({self.name!r}, {halves}, {n:,} parameters)"
 
     def _repr_html_(self) -> str:
-        """How a notebook shows it: what it is, its sizes, and what it can be asked."""
+        """The model in a notebook: its kind, its sizes and its tasks."""
         from cutaway.seeing.render.notebook import model_html
 
         return model_html(self)

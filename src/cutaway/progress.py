@@ -1,50 +1,50 @@
-"""How far long work is, how fast it goes and how long it will take."""
+"""Progress of long work: its count, its rate and the time left."""
 
 import time
 from collections.abc import Sequence
 
-_BASE = 2.0  # seconds of results from which a rate says something
-_SAMPLES = 1000  # moments that are remembered, at most
+_BASE = 2.0  # seconds of results that a rate needs
+_SAMPLES = 1000  # samples that are kept, at most
 
 
 class Pace:
-    """Results counted as they come, and the time left.
+    """Counts results as they come, and estimates the time left.
 
-    A first result waits until a model is ready, and the first windows of a stream are small: the rate is that of the
-    last three quarters of what is done, and there is none before these took two seconds. Results of unlike size count
-    by their size.
+    The first result waits for the model, and the first windows of a stream are small: the rate is that of the last
+    three quarters of the finished work, and there is none before these took two seconds. Results of different sizes
+    count by their size.
     """
 
     def __init__(self, total: int | None = None, sizes: Sequence[float] | None = None) -> None:
-        """`sizes`: of each result, in the order in which they come; without them, all are alike."""
+        """`sizes`: of the results, in the order in which they come; without them, all are equal."""
         self.n, self.total, self.done = 0, total, 0.0
         self._sizes = sizes
         self.all: float | None = sum(sizes) if sizes is not None else total
-        self._seen: list[tuple[float, int, float]] = []  # when, how many, how much
+        self._samples: list[tuple[float, int, float]] = []  # time, results, their size
 
     def add(self) -> float:
-        """One more result; its size."""
+        """Counts one more result; returns its size."""
         size = 1.0 if self._sizes is None else float(self._sizes[self.n])
         self.n, self.done = self.n + 1, self.done + size
-        self._seen.append((time.monotonic(), self.n, self.done))
-        if len(self._seen) > _SAMPLES:
-            del self._seen[:-1:2]
+        self._samples.append((time.monotonic(), self.n, self.done))
+        if len(self._samples) > _SAMPLES:
+            del self._samples[:-1:2]
         return size
 
     def _since(self) -> tuple[float, int, float] | None:
-        """Seconds, results and their sizes in the last three quarters; None where there is no base yet."""
-        if not self._seen:
+        """Seconds, results and their sizes in the last three quarters; None before these took two seconds."""
+        if not self._samples:
             return None
-        now, n, done = self._seen[-1]
-        then, n_then, done_then = next(seen for seen in self._seen if seen[2] >= done / 4)
+        now, n, done = self._samples[-1]
+        then, n_then, done_then = next(sample for sample in self._samples if sample[2] >= done / 4)
         return None if now - then < _BASE else (now - then, n - n_then, done - done_then)
 
     @property
     def left(self) -> float | None:
-        """Seconds to the end, if there is a base to say."""
+        """Seconds to the end; None without a rate."""
         if self.all is None or (since := self._since()) is None or since[2] == 0:
             return None
-        waited = time.monotonic() - self._seen[-1][0]
+        waited = time.monotonic() - self._samples[-1][0]
         return max(0.0, (self.all - self.done) * since[0] / since[2] - waited)
 
     def __str__(self) -> str:

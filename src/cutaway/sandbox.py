@@ -1,7 +1,7 @@
-"""A Python process of its own for what strangers wrote, with limits of memory and time that the system enforces.
+"""A separate Python process for untrusted code, with limits of memory and time that the system enforces.
 
-It is asked and answered in JSON over pipes. It has no environment and can open no files and no connections; whatever
-happens to it, the process that asked gets an answer or a SandboxError in bounded time and memory.
+Requests and answers are JSON over pipes. It has no environment and can open no files and no connections; whatever
+happens to it, the caller gets an answer or a SandboxError in bounded time and memory.
 """
 
 import atexit
@@ -19,7 +19,7 @@ from typing import Any
 import cutaway
 
 SECONDS = 3.0
-"""For one answer, by the clock."""
+"""Wall-clock time for one answer."""
 MEMORY = 384 * 2**20
 """Bytes of the whole process: 40 MB of them are Python's own."""
 LARGEST = 24_000_000
@@ -33,14 +33,14 @@ from importlib import import_module; from cutaway.sandbox import serve; serve(im
 
 
 class SandboxError(Exception):
-    """Why there is no answer: "takes longer than 3 seconds"."""
+    """The reason for a missing answer: "takes longer than 3 seconds"."""
 
 
 class Sandbox:
-    """Answers requests with the `answer` of `module`, in a process that is started when first needed and kept.
+    """Answers requests with the `answer` of `module`, in a process that is started on first use and kept.
 
-    It may be asked from several threads, which wait for each other. The process ends with this one, even if this one is
-    killed: idle, by the closed pipe; at work, by its limit of processor time.
+    Several threads may call it; they wait for each other. The process ends with this one, even if this one is killed:
+    idle, by the closed pipe; at work, by its limit of processor time.
     """
 
     def __init__(self, module: str) -> None:
@@ -53,8 +53,8 @@ class Sandbox:
             os.register_at_fork(after_in_child=self._disown)
 
     def ask(self, request: object, subject: object = None) -> Any:
-        """The answer to a request that JSON can hold (TypeError, ValueError: it can't). A process answers for one
-        `subject` only: a request for another gets a new one. SandboxError: there is no answer."""
+        """The answer to a JSON request (TypeError, ValueError: it is not JSON). A process serves one `subject` only: a
+        request for another starts a new one. SandboxError: there is no answer."""
         data = json.dumps(request, ensure_ascii=False).encode("utf-8", "surrogatepass")
         if len(data) > LARGEST:
             raise ValueError(f"{len(data):,} bytes are too much; the limit is {LARGEST:,}")
@@ -71,11 +71,11 @@ class Sandbox:
         process, self._process = self._process, None
         if process is not None:
             process.kill()
-            with process:  # closes its pipes and waits for its end
+            with process:  # closes its pipes and waits for it
                 pass
 
     def _started(self) -> "subprocess.Popen[bytes]":
-        # -I and -S: nothing from the environment or from Python files of the user or this folder
+        # -I and -S: no environment variables, and no Python files of the user or this folder
         home = str(Path(cutaway.__file__).parents[1])
         paths = [path for path in sys.path if path and Path(path).absolute() != Path.cwd()]
         command = [sys.executable, "-I", "-S", "-X", "utf8", "-c", _PROGRAM, self._module, *paths, home]
@@ -93,12 +93,12 @@ class Sandbox:
                 cwd=os.path.abspath(os.sep),
             )
         except OSError as error:
-            raise SandboxError(f"needs a process of its own, which can't be started: {error.strerror}") from None
+            raise SandboxError(f"needs a separate process, which can't be started: {error.strerror}") from None
         self._exchange(process, b"", _START)
         return process
 
     def _exchange(self, process: "subprocess.Popen[bytes]", data: bytes, seconds: float) -> Any:
-        """Sends `data`, if any, and reads the answer; after a failure the process is gone."""
+        """Sends `data`, if any, and reads the answer; after a failure the process is closed."""
         assert process.stdin is not None
         assert process.stdout is not None
         late = threading.Event()
@@ -134,9 +134,9 @@ class Sandbox:
         raise SandboxError(failure or f"crashes the process that runs it ({_ending(process.returncode)})")
 
     def _disown(self) -> None:
-        """In a forked process: the sandbox is the parent's, and so may be the lock."""
+        """In a forked process: the process belongs to the parent, and so may the lock."""
         if self._process is not None:
-            self._process.returncode = 0  # the parent's to wait for
+            self._process.returncode = 0  # the parent waits for it
         self._process, self._lock = None, threading.Lock()
 
 
@@ -153,7 +153,7 @@ def _send(pipe: int, data: bytes) -> None:
 
 
 def _received(pipe: int) -> bytes:
-    """EOFError: the other end is closed. ValueError: too large, and left unread."""
+    """EOFError: the other end is closed. ValueError: too large, and not read."""
     size = int.from_bytes(_read(pipe, _SIZE), "little")
     if size > LARGEST:
         raise ValueError(f"{size} bytes")
@@ -170,12 +170,12 @@ def _read(pipe: int, size: int) -> bytes:
     return bytes(data)
 
 
-# In the process of its own
+# In the separate process
 
 
 def serve(answer: Callable[[Any], Any]) -> None:
     """Answers the requests on stdin until it is closed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that asks
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent
     _confine()
     _send(1, b"null")
     with suppress(EOFError, BrokenPipeError):
@@ -190,7 +190,7 @@ def serve(answer: Callable[[Any], Any]) -> None:
 
 
 def _confine() -> None:
-    """No more memory than MEMORY, no new files, connections, processes or core dumps."""
+    """Limits this process to MEMORY bytes and no new files, connections, processes or core dumps."""
     try:
         import resource
     except ImportError:  # Windows has no such limits
@@ -202,7 +202,7 @@ def _confine() -> None:
 
 
 def _limit_processor() -> None:
-    """The next answer ends this process if it goes on after the process that asked was killed."""
+    """Limits the processor time of the next answer, which also ends it if the parent was killed."""
     try:
         import resource
     except ImportError:

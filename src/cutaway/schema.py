@@ -1,4 +1,4 @@
-"""Dataclasses to and from JSON, strictly: unknown keys, missing keys and wrong types are errors that say where."""
+"""Dataclasses to and from JSON, strictly: unknown keys, missing keys and wrong types are errors that name the place."""
 
 import types
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 def to_json(value: Any) -> Any:
-    """A dataclass as plain dicts, lists, numbers and strings. One of several kinds says which under "kind"."""
+    """A dataclass as plain dicts, lists, numbers and strings. One of several kinds has its name under "kind"."""
     if is_dataclass(value) and not isinstance(value, type):
         kind = getattr(value, "kind", None)
         named = {} if kind is None else {"kind": kind}
@@ -28,8 +28,8 @@ def from_json(cls: type[T], data: Any, where: str = "config") -> T:
         raise ConfigError(f"{where} is {_named(data)}; expected an object with the keys of {cls.__name__}")
     hints = get_type_hints(cls)
     known = {field.name: field for field in fields(cls)}  # type: ignore[arg-type]  # T is a dataclass by contract
-    tells_apart = "kind" not in known and hasattr(cls, "kind")  # else it is a key like any other
-    given = {key: value for key, value in data.items() if key != "kind" or not tells_apart}
+    is_tagged = "kind" not in known and hasattr(cls, "kind")  # else "kind" is an ordinary key
+    given = {key: value for key, value in data.items() if key != "kind" or not is_tagged}
     for key in given:
         if key not in known:
             raise ConfigError(f"{where}{': ' if where else ''}{unknown('key', str(key), known)}")
@@ -43,7 +43,7 @@ def from_json(cls: type[T], data: Any, where: str = "config") -> T:
 
 
 def from_json_of(classes: Sequence[type[T]], data: Any, where: str = "config") -> T:
-    """The same for one of several dataclasses, told apart by "kind"."""
+    """`from_json` for one of several dataclasses, selected by "kind"."""
     if not isinstance(data, Mapping):
         raise ConfigError(f"{where} is {_named(data)}; expected an object")
     chosen: type[T] = _kind(list(classes), data, where)
@@ -88,7 +88,7 @@ def _value(hint: Any, value: Any, where: str) -> Any:
 
 
 def _kind(options: list[Any], value: Any, where: str) -> Any:
-    """Which of several dataclasses a JSON object is: its "kind"."""
+    """The one of several dataclasses that a JSON object's "kind" names."""
     if len(options) == 1:
         return options[0]
     kinds = {option.kind: option for option in options}

@@ -113,5 +113,5 @@ def test_the_cache_is_the_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_without_a_home_there_is_no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUTAWAY_CACHE", "~nobody-of-this-name/cache")
-    with pytest.raises(OSError, match="there is no home folder to keep it in"):
+    with pytest.raises(OSError, match="there is no home folder for the cache"):
         cache_folder("int8")

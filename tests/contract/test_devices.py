@@ -462,7 +462,7 @@ def _no_memory(*_: Any, **__: Any) -> Any:
 
 
 def test_memory_that_is_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    said = r"^the memory of cpu is out: load the weights in half precision \(dtype='bfloat16', --dtype bfloat16\)"
+    said = r"^cpu is out of memory: load the weights in half precision \(dtype='bfloat16', --dtype bfloat16\)"
     model = small.model("gpt2")
     with monkeypatch.context() as patch:
         patch.setattr(type(model.network), "decode_hidden", _no_memory)
@@ -480,7 +480,7 @@ def test_memory_that_is_out(monkeypatch: pytest.MonkeyPatch) -> None:
         patch.setattr(
             model.network, "to", lambda *a, device=None, **k: real(*a, **k) if device is None else _no_memory()
         )
-        with pytest.raises(DeviceError, match="the memory of cuda is out: .*compute on the CPU"):
+        with pytest.raises(DeviceError, match="cuda is out of memory: .*compute on the CPU"):
             model.to("cuda")
     assert all(torch.equal(a, b) for a, b in zip(weights, model.network.parameters(), strict=True))
 

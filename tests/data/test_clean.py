@@ -78,7 +78,7 @@ def test_the_report() -> None:
         "1 with missing or extra columns (first: x:3)"
     )
     dropped.add("ratio", "y:1")
-    assert str(dropped).endswith("1 with lengths too unlike (first: y:1)")
+    assert str(dropped).endswith("1 with too different lengths (first: y:1)")
 
 
 def test_every_fault_has_its_words() -> None:

@@ -67,7 +67,7 @@ def test_what_is_no_file(tmp_path: Path) -> None:
         open_bytes(tmp_path / "nothing.en")
     with pytest.raises(InputError, match=r".* is a folder, expected a file"):
         open_bytes(tmp_path)
-    with pytest.raises(InputError, match=r"/dev/null is not a file that can be read twice; write what it gives to a"):
+    with pytest.raises(InputError, match=r"/dev/null is not a regular file, so it can't be read twice; write"):
         open_bytes("/dev/null")
     with pytest.raises(InputError, match=r"'a\\x00b' can't be read: embedded null byte"):
         open_bytes("a\0b")

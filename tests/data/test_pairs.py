@@ -178,7 +178,7 @@ def test_specs_that_name_no_pairs() -> None:
         ({}, "there are no pairs: give --source and --target "),
         (
             {"source": ("a",), "target": ("b",), "pairs": ("c",)},
-            "--source and --target, or --pairs, are where pairs come",
+            "--source and --target can't be combined with --pairs",
         ),
         ({"source": ("a", "b"), "target": ("c",)}, "--source has 2 files and --target 1 file; give as many of each"),
         ({"target": ("c",)}, "--source has no files and --target 1 file"),

@@ -132,7 +132,7 @@ def test_heads_have_four_axes_of_float32_the_last_without_gaps(x: Tensor) -> Non
 def test_heads_that_do_not_belong_together_are_refused(
     q: tuple[int, ...], k: tuple[int, ...], v: tuple[int, ...]
 ) -> None:
-    with pytest.raises(ValueError, match="do not belong together"):
+    with pytest.raises(ValueError, match="do not match"):
         attention_sizes(torch.zeros(q), torch.zeros(k), torch.zeros(v))
 
 

@@ -117,8 +117,8 @@ ATTENTION = {
     ],
 )
 def test_borders_of_attention(changes: dict[str, float], expected: KernelChoice) -> None:
-    assert kernel_timing.chosen(ATTENTION | changes) == expected
-    assert kernel_timing.chosen({}) == USUAL  # nothing to compare
+    assert kernel_timing.choice_of(ATTENTION | changes) == expected
+    assert kernel_timing.choice_of({}) == USUAL  # nothing to compare
 
 
 @pytest.mark.parametrize(

@@ -358,21 +358,21 @@ def test_mistakes_are_one_sentence() -> None:
     mistakes: list[tuple[Any, str]] = [
         (lambda: logit_lens(recurrent, kept(recurrent, "*")), "this trace has no decoder made of blocks: there is no 'decoder.blocks.*.output'"),
         (lambda: logit_lens(decoder, kept(decoder, weights)), "this trace did not keep all of 'decoder.blocks.*.output'; trace again with keep='*'"),
-        (lambda: logit_lens(vector, vector.trace("The cat")), "this model says no words and no classes, so its blocks have none to say early"),
+        (lambda: logit_lens(vector, vector.trace("The cat")), "this model predicts no words and no classes, so there is no logit lens"),
         (lambda: rollout(kept(decoder, outputs), "decoder"), "this trace did not keep all of 'decoder.blocks.*.self_attention.weights'"),
         (lambda: rollout(kept(decoder, weights), "encoder"), "this trace has no encoder made of blocks"),
         (lambda: rollout(kept(decoder, weights), "decodr"), "stack: no choice 'decodr'; did you mean 'decoder'?"),  # type: ignore[arg-type]
         (lambda: residual_lengths(kept(recurrent, "*")), "this trace has no encoder made of blocks"),
         (lambda: residual_lengths(kept(decoder, "head.*")), "this trace holds no residual stream"),
         (lambda: head_importance(recurrent, "The cat", "Le"), "bahdanau-gru has no attention heads"),
-        (lambda: head_importance(vector, "The cat"), "bert-tiny says no words and no classes; there is no probability to look at"),
+        (lambda: head_importance(vector, "The cat"), "bert-tiny predicts no words and no classes, so there is no probability to explain"),
     ]  # fmt: skip
     mistakes += [
         (lambda: integrated_gradients(decoder, "The cat", place=9), "there is no place 9 among"),
         (lambda: integrated_gradients(decoder, "The cat", choice=999), "there is no choice 999 among"),
         (lambda: integrated_gradients(decoder, "The cat", steps=0), "steps=0 must be at least 1"),
         (lambda: integrated_gradients(decoder, "The cat", baseline=999), "token id 999 is outside"),
-        (lambda: integrated_gradients(vector, "The cat"), "bert-tiny says no words and no classes"),
+        (lambda: integrated_gradients(vector, "The cat"), "bert-tiny predicts no words and no classes"),
         (lambda: integrated_gradients(model("vit-tiny"), *given("vit-tiny"), baseline=3), "baseline=3 is a token; the baseline of an image is grey, so leave it out"),
     ]  # fmt: skip
     for mistake, sentence in mistakes:

@@ -332,7 +332,9 @@ def test_switches_are_those_a_model_has(name: str) -> None:
     assert switches(network) == has
     for what in ("scaling", "mask", "positions", "residual", "block"):
         if what not in has:
-            with pytest.raises(InputError, match=f"'{what}' is not in this model; .*{has[0] if has else 'by name'}"):
+            with pytest.raises(
+                InputError, match=f"'{what}' is no switch of this model; .*{has[0] if has else 'by name'}"
+            ):
                 listeners(network, edits_of(what))
 
 
@@ -589,8 +591,8 @@ BAD: list[tuple[Any, str]] = [
     ({"kind": "zero", "value": W, "head": "1"}, "edit.head is '1' (str); expected int"),
     ({"kind": "zero", "value": W, "head": -1}, "Zero.head=-1 must be at least 0"),
     ({"kind": "set", "value": W, "at": 3, "to": 1}, "edit.at is 3 (int); expected a list"),
-    ({"kind": "set", "value": W, "at": [0, 0, 0, -1], "to": 1}, "Set.at is (0, 0, 0, -1) (tuple); give a place for each axis, counted from 0"),
-    ({"kind": "set", "value": W, "at": [0, 0, 0], "to": 1}, f"'{W}' has 4 axes (BHTS), but the place [0, 0, 0] has 3"),
+    ({"kind": "set", "value": W, "at": [0, 0, 0, -1], "to": 1}, "Set.at is (0, 0, 0, -1) (tuple); give an index for each axis, counted from 0"),
+    ({"kind": "set", "value": W, "at": [0, 0, 0], "to": 1}, f"'{W}' has 4 axes (BHTS), but the index [0, 0, 0] has 3"),
     ({"kind": "set", "value": W, "at": [0, 0, 0, 0], "to": "inf"}, "edit.to is 'inf' (str); expected float"),
     ({"kind": "set", "value": W, "at": [0, 0, 0, 0], "to": 1.5, "renormalise": True}, "Set.to=1.5 is no weight of a row that sums to 1; choose a number from 0 to 1"),
     ({"kind": "set", "value": "*.scores", "at": [0, 0, 0, 0], "to": 0.5, "renormalise": True}, "'*.scores' has no rows that sum to 1; leave out renormalise, or set a weight"),
@@ -600,18 +602,18 @@ BAD: list[tuple[Any, str]] = [
     ({W: "0"}, "Replace.by is '0' (str); expected float"),
     ({W: True}, "Replace.by is True (bool); expected float"),
     ({W: math.nan}, "Replace.by=nan must be a finite number"),
-    ({W: lambda x, _: x[0]}, f"what replaces '{W}' is [4, 3, 6]; expected a tensor [1, 4, 3, 6]"),
-    ({W: lambda x, _: 3}, f"what replaces '{W}' is 3 (int); expected a tensor [1, 4, 3, 6]"),
-    ({W: torch.zeros(2, 2)}, f"'{W}' has shape [1, 4, 3, 6] (BHTS) here; what is to take its place has [2, 2]: they must be alike"),
+    ({W: lambda x, _: x[0]}, f"the replacement of '{W}' is [4, 3, 6]; expected a tensor [1, 4, 3, 6]"),
+    ({W: lambda x, _: 3}, f"the replacement of '{W}' is 3 (int); expected a tensor [1, 4, 3, 6]"),
+    ({W: torch.zeros(2, 2)}, f"'{W}' has shape [1, 4, 3, 6] (BHTS) here, its replacement [2, 2]; give one of the same shape"),
     (Zero("decoder.block.0.input"), "no tap 'decoder.block.0.input'; did you mean 'decoder.blocks.0.input'?"),
-    (Zero("head.vocabulary.probabilities"), "'head.vocabulary.probabilities' is only for looking, nothing reads it afterwards; change an earlier value"),
+    (Zero("head.vocabulary.probabilities"), "'head.vocabulary.probabilities' can't be changed: no later value is computed from it; change an earlier one"),
     (Zero("decoder.blocks.0.input", 1), "'decoder.blocks.0.input' (BTD) has no heads; leave out head, or change an attention's heads"),
     (Zero(W, 4), f"'{W}' has 4 heads, counted from 0: there is no head 4"),
     (Off("scaling", "decodr"), "no place for 'scaling' 'decodr' (known: decoder.blocks.0.cross_attention, "),
-    (Set(W, (0, 1, 3, 2), 0.5), f"'{W}' has shape [1, 4, 3, 6] (BHTS) here: no place [0, 1, 3, 2]"),
-    (Set(W, (0, 1, 2, 6), 0.5), f"'{W}' has shape [1, 4, 3, 6] (BHTS) here: no place [0, 1, 2, 6]"),
+    (Set(W, (0, 1, 3, 2), 0.5), f"'{W}' has shape [1, 4, 3, 6] (BHTS) here: no index [0, 1, 3, 2]"),
+    (Set(W, (0, 1, 2, 6), 0.5), f"'{W}' has shape [1, 4, 3, 6] (BHTS) here: no index [0, 1, 2, 6]"),
     (Set("decoder.blocks.0.self_attention.weights", (0, 1, 0, 0), 0.5, True), "'decoder.blocks.0.self_attention.weights' at [0, 1, 0, 0]: the other weights of this row are 0, so it can't sum to 1 with 0.5 there; leave out renormalise"),
-    (Set("decoder.blocks.0.self_attention.masked_scores", (0, 1, 0, 0), -math.inf), "'decoder.blocks.0.self_attention.masked_scores' at [0, 1, 0, 0]: with -∞ there this row would have nothing to look at"),
+    (Set("decoder.blocks.0.self_attention.masked_scores", (0, 1, 0, 0), -math.inf), "'decoder.blocks.0.self_attention.masked_scores' at [0, 1, 0, 0]: with -∞ there all keys of this row are masked"),
 ]  # fmt: skip
 # ruff: noqa: E501
 
@@ -629,7 +631,7 @@ def test_bad_patches_are_one_sentence() -> None:
     other = made.trace("The dog", "Le", keep=["*.weights"])
     for edit, sentence in (
         (Patch("decoder.blocks.0.input", other), "no value 'decoder.blocks.0.input'"),
-        (Patch(W, other), f"'{W}' has shape [1, 4, 3, 6] (BHTS) here; what is to take its place has"),
+        (Patch(W, other), f"'{W}' has shape [1, 4, 3, 6] (BHTS) here, its replacement ["),
     ):
         with pytest.raises(InputError) as caught:
             run(made, "The cat sat.", edit, "Le chat")
@@ -638,7 +640,7 @@ def test_bad_patches_are_one_sentence() -> None:
         Patch(W, 3)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="has no id, so JSON can't name it"):
         Patch(W, other).to_json()
-    with pytest.raises(InputError, match="is Python's; as JSON give zero"):
+    with pytest.raises(InputError, match="can't be JSON; give zero"):
         Replace(W, 1.0).to_json()
     with pytest.raises(InputError, match="edits are {'kind': 'off'} \\(dict\\); expected a list"):
         read_edits({"kind": "off"})

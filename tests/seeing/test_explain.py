@@ -585,7 +585,7 @@ def test_places_by_word_and_by_letter() -> None:
         ("*.weights", {"head": 1.0}, r"head is 1\.0 \(float\); give a whole number"),
         ("*.weights", {"head": True}, r"head is True \(bool\); give a whole number"),
         ("*.weights", {"query": 1, "T": 2}, r"query and T are the same axis of '.*\.weights'; give one of them"),
-        ("*_norm.mean", {"1": 1}, r"1=1 is outside '.*_norm\.mean': it has only the one, 0"),
+        ("*_norm.mean", {"1": 1}, r"1=1 is outside '.*_norm\.mean': its only index is 0"),
     ],
 )
 def test_a_wrong_place_is_one_sentence(name: str, place: dict[str, Any], message: str) -> None:
@@ -641,7 +641,7 @@ def test_a_saved_trace_explains_what_needs_no_weights(tmp_path: Path) -> None:
         with pytest.raises(InputError, match=message):
             trace.explain(name)
     trace.run.inputs = {}
-    with pytest.raises(InputError, match="the inputs of this trace are gone, and 'encoder.embedding.token_vectors' is"):
+    with pytest.raises(InputError, match="token_vectors' is computed from inputs, which this trace does not have"):
         trace.explain("encoder.embedding.token_vectors")
 
 

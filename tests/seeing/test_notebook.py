@@ -151,7 +151,7 @@ def test_a_comparison_shows_itself(model: Model) -> None:
         assert html.escape(said.text) in shown
     assert shown.count("<tr") == 2 + 1 + len(changed.differences)
     assert f"{changed.differences[0].before:.4f}" in shown
-    assert repr(changed).startswith('Changed(off positions: "Le chat s\'est assis." → ')
+    assert repr(changed).startswith('Comparison(off positions: "Le chat s\'est assis." → ')
     assert len(repr(changed)) < 400
 
 
@@ -182,4 +182,4 @@ def test_a_vector_has_no_places() -> None:
     nothing = Trace({})
     changed = Comparison((), nothing, nothing, ModelOutput(None, ()), ModelOutput(None, ()), ())
     assert "the output is a vector" in changed._repr_html_()
-    assert repr(changed) == "Changed(no edits)"
+    assert repr(changed) == "Comparison(no edits)"

@@ -66,9 +66,9 @@ def test_all_heads_are_drawn_with_their_weights() -> None:
     assert labels(first, "y") == bare(trace.words.target)
     assert labels(figure.axes[3], "x") == bare(trace.words.source)
     assert [axes.get_title() for axes in figure.axes[:4]] == [f"head {h}" for h in range(4)]
-    assert figure.get_suptitle() == "Who looks at whom: decoder, block 1, cross-attention"
-    assert figure.get_supxlabel() == "looked at (key)"
-    assert figure.get_supylabel() == "looking (query)"
+    assert figure.get_suptitle() == "Attention weights: decoder, block 1, cross-attention"
+    assert figure.get_supxlabel() == "key"
+    assert figure.get_supylabel() == "query"
     top = float(weights.max())
     assert all(axes.images[0].get_clim() == (0.0, pytest.approx(top)) for axes in figure.axes[:4]), "one scale for all"
 
@@ -94,8 +94,9 @@ def test_one_head_has_its_numbers_in_it() -> None:
         float(weights[i, j]) for i in range(len(weights)) for j in range(weights.shape[1]) if (i, j) not in numbers
     ]
     assert all(weight < 0.005 for weight in missing)
-    assert axes.get_xlabel() == "looked at (key)"
-    assert axes.get_ylabel() == "looking (query)"
+    assert axes.get_xlabel() == "key"
+
+    assert axes.get_ylabel() == "query"
     assert labels(axes, "x") == bare(trace.words.source)
 
 
@@ -236,7 +237,7 @@ def test_records_of_analyses_are_drawn(tmp_path: Path) -> None:
     bars = plots.attribution(Attribution(words, (0.5, -0.25), (0.1,), 0, "▁x", -0.1, -0.45, 32, 0.0))
     assert [bar.get_width() for bar in bars.axes[0].patches] == [0.5, -0.25]
     assert [bar.get_width() for bar in bars.axes[1].patches] == [0.1]
-    assert bars.get_suptitle() == "What made “x” likely"
+    assert bars.get_suptitle() == "Integrated gradients of “x”"
     for name, each in (("a.png", figure), ("b.svg", bars)):
         assert plots.save(each, tmp_path / name).stat().st_size > 5000
 
@@ -246,7 +247,7 @@ def test_pictures_are_saved_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     svg = plots.save(figure, str(tmp_path / "head.svg"))
     text = svg.read_text(encoding="utf-8")
     assert text.startswith("<?xml")
-    assert ">Who looks at whom: decoder, block 1, cross-attention, head 0<" in text, "text stays text"
+    assert ">Attention weights: decoder, block 1, cross-attention, head 0<" in text, "text stays text"
     again = plots.save(same, tmp_path / "again.svg")
     assert again.read_text(encoding="utf-8") == text, "the same picture is the same file"
     with pytest.raises(CutawayError, match=r"can't write .*head\.PNG: No such file or directory"):
@@ -289,7 +290,7 @@ def test_mistakes_are_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         (lambda: plots.heads(recurrent, "decoder.attention"), "no attention 'decoder.attention'"),
         (lambda: plots.positions(recurrent, "decoder"), "there are no positions in the decoder of this model"),
         (lambda: plots.positions(traced("gpt2"), "encoder"), "there are no positions in the encoder of this model"),
-        (lambda: plots.positions(loaded, "decoder"), "this trace has lost its weights, and with them the relative positions; give the network"),
+        (lambda: plots.positions(loaded, "decoder"), "this trace has no weights, so no relative positions; give the network"),
         (lambda: plots.norms(trace, "decoder.blocks.0.feedforward"), "no norm 'decoder.blocks.0.feedforward'; did you mean 'decoder.blocks.0.feedforward_norm'?"),
         (lambda: plots.norms(kept, "decoder.final_norm"), "this trace did not keep 'decoder.final_norm.output'; trace again with keep='*'"),
         (lambda: plots.residual(recurrent), "this trace has no encoder made of blocks"),

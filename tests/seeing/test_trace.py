@@ -282,7 +282,7 @@ def test_a_broken_trace_is_a_sentence(translator: Model, tmp_path: Path) -> None
     with pytest.raises(CheckpointError, match="has format 9; this version reads 1"):
         Trace.load(tmp_path)
     (tmp_path / "trace.json").write_text(json.dumps({"format": 1}))
-    with pytest.raises(CheckpointError, match="is not of a trace"):
+    with pytest.raises(CheckpointError, match="does not describe a trace"):
         Trace.load(tmp_path)
     (tmp_path / "trace.json").write_text(json.dumps(known))
     (tmp_path / "trace.safetensors").write_bytes(b"broken")
@@ -310,7 +310,7 @@ def test_pieces_of_a_character_are_its_bytes(translator: Model) -> None:
         (lambda model, trace: model.run(TEXT, "positions", generation=5), r"generation is 5 \(int\)"),
         (
             lambda model, trace: model.run(TEXT, {"*.heads": 1e38}),
-            "it can't write: what it computes has become infinite",
+            "the model can't write: its numbers have become infinite or NaN",
         ),
         (lambda model, trace: model.run(TEXT, {"*.heads": 1e40}), r"Replace\.by=1e\+40 must be from -3\.4e\+38"),
         (lambda model, trace: logit_lens(small.model("gpt2"), trace), "this trace is of another model"),

@@ -132,7 +132,7 @@ def test_a_mistake_is_told_before_anything_is_written(tmp_path: Path, case: str)
         ("model.n_heads=3", "n_heads=3"),
         ("model.d_hidden=8", "model.d_hidden was given, but transformer-tiny has nothing of that kind; leave it out"),
         ("tokenizer.vocabulary=20", "vocabulary=20 is too small; kind='bpe' needs at least 261 tokens"),
-        ("batches.tokens=16", "an example has 9 tokens, and a share of a batch holds 8: raise batches.tokens,"),
+        ("batches.tokens=16", "an example has 9 tokens, and a micro-batch holds 8: raise batches.tokens,"),
         ("data.max_tokens=1", "no example is left to learn from: kept 60 of 60 pairs; left out 54 of more than"),
         ("validation.metric=accuracy", "validation.metric='accuracy' is no measure of translate; choose loss,"),
         ("data.held_out=0", "held_out=0 must be at least 1"),

@@ -58,7 +58,7 @@ def test_an_example_longer_than_the_budget() -> None:
     with pytest.raises(InputError) as error:
         batches_of(torch.tensor([[3, 4], [9, 41], [5, 5]]), 40, seed=1)
     assert str(error.value) == (
-        "an example has 41 tokens, and a share of a batch holds 40: raise batches.tokens, or leave such examples out "
+        "an example has 41 tokens, and a micro-batch holds 40: raise batches.tokens, or leave such examples out "
         "with a lower data.max_tokens"
     )
     assert len(batches_of(torch.tensor([[3, 4], [9, 40], [5, 5]]), 40, seed=1)) == 2
@@ -66,7 +66,7 @@ def test_an_example_longer_than_the_budget() -> None:
 
 def test_no_examples() -> None:
     assert batches_of(torch.zeros(0, 2, dtype=torch.int64), 40, seed=1) == []
-    with pytest.raises(InputError, match="there is not one example to learn from"):
+    with pytest.raises(InputError, match="there are no examples to learn from"):
         Sampler(torch.zeros(0, 2, dtype=torch.int64), 40, 1)
 
 

@@ -195,7 +195,7 @@ def test_a_cache_that_is_a_file(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError) as error:
         encoded(SIDES, ["a"], Reader(ROWS), 100)
     assert str(error.value) == (
-        f"encoded texts can't be kept in {tmp_path / 'encoded'}: File exists; set CUTAWAY_CACHE to a folder that "
+        f"encoded texts can't be written to {tmp_path / 'encoded'}: File exists; set CUTAWAY_CACHE to a folder that "
         f"can be written and has room"
     )
 
@@ -205,7 +205,7 @@ def test_a_full_disk(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
         raise OSError(28, os.strerror(28))
 
     monkeypatch.setattr(module, "_write", full)
-    with pytest.raises(CheckpointError, match="can't be kept in the cache: No space left on device; set CUTAWAY_CACHE"):
+    with pytest.raises(CheckpointError, match="can't be written to the cache: No space left on device; set"):
         encoded(SIDES, ["a"], Reader(ROWS), 100)
     assert list(cache.iterdir()) == []
 

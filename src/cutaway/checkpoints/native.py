@@ -25,7 +25,7 @@ from cutaway.checkpoints.weights import (
     write_weights,
 )
 from cutaway.errors import CheckpointError, ConfigError, InputError
-from cutaway.files import read_json, written_aside
+from cutaway.files import atomic_folder, read_json
 from cutaway.models.config import Config, config_from_json
 from cutaway.models.network import Network
 from cutaway.models.usage import Usage
@@ -88,7 +88,7 @@ def write_config(network: Network, folder: Path, usage: Usage | None = None, for
 def save(network: Network, folder: str | Path) -> Path:
     """Writes a network. The folder is complete or not there at all."""
     folder = Path(folder)
-    with written_aside(folder) as aside:
+    with atomic_folder(folder) as aside:
         write(network, aside)
     return folder
 

@@ -27,7 +27,7 @@ from cutaway.checkpoints.hub import CONFIG, PICKLE_INDEX, is_small
 from cutaway.checkpoints.huggingface import open_folder
 from cutaway.checkpoints.weights import DTYPES, PICKLES, WEIGHTS, tensor_to_write, write_weights
 from cutaway.errors import CheckpointError, CutawayError
-from cutaway.files import read_json, written_aside
+from cutaway.files import atomic_folder, read_json
 
 TRUST = "torch's restricted unpickler (weights_only=True), in a process of its own with bounds on memory and time"
 
@@ -48,7 +48,7 @@ def unpickle(source: Path, out: Path) -> Path:
     folder = files[0].parent
     if not (folder / CONFIG).is_file():
         raise CheckpointError(f"{folder} has no {CONFIG}, which says what model the numbers in {files[0].name} make")
-    with written_aside(out, files[0]) as aside:
+    with atomic_folder(out, files[0]) as aside:
         _in_its_own_process(files, places, aside / WEIGHTS)
         for path in (*folder.iterdir(), *folder.glob(f"*/{CONFIG}")):
             name = path.relative_to(folder)

@@ -68,14 +68,14 @@ def convert(
 def _to_ctranslate2(source: str, out: Path, dtype: str | None, revision: str | None, as_json: bool) -> None:
     """The model as CTranslate2's own programs load it, and the tokenizer: token number 5 is called "5" there."""
     from cutaway.engines.ctranslate2_files import Stored, write
-    from cutaway.files import written_aside
+    from cutaway.files import atomic_folder
     from cutaway.loading import load
 
     stored: Stored = "float32" if dtype is None else cast(Stored, dtype)
     if out.resolve() == Path(source).expanduser().resolve():
         raise CheckpointError(f"{out} is the model itself, which would be lost; give another folder to write to")
     model = load(source, device="cpu", revision=revision)
-    with written_aside(out, model.folder) as aside:
+    with atomic_folder(out, model.folder) as aside:
         write(model.network, model.usage, aside, stored)
         if model.tokenizer is not None:
             tokenizer = aside / "tokenizer"  # a folder of its own: both have a config or a vocabulary

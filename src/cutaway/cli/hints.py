@@ -3,7 +3,7 @@
 from collections.abc import Container
 from typing import Any
 
-from cutaway.aliases import ours, renamed
+from cutaway.aliases import alias_hint, our_name
 from cutaway.tasks.needs import NEEDS
 
 SETTINGS = {
@@ -53,13 +53,13 @@ def hint(option: str, command: Any) -> str | None:
         for each in (*parameter.opts, *parameter.secondary_opts)
         if each.startswith("--")
     }
-    found = name if name in spelled else ours(name, spelled)
+    found = name if name in spelled else our_name(name, spelled)
     if found is not None:
-        return renamed(name, spelled[found])
+        return alias_hint(name, spelled[found])
     if "set" in spelled:
         key = next((key for key, names in SETTINGS.items() if name in names), None)
         return None if key is None else f"it is a setting: --set {key}=…"
-    return ALSO.get(ours(name, ALSO) or name) if "engine" in spelled else None
+    return ALSO.get(our_name(name, ALSO) or name) if "engine" in spelled else None
 
 
 def missing_model(task: str, trainable: Container[str]) -> str:

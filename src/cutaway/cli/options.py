@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import typer
 
-from cutaway.checks import whole
+from cutaway.checks import parse_int
 from cutaway.errors import InputError
 
 Texts = Annotated[
@@ -165,7 +165,7 @@ def chosen_number(text: str | None, last: int, what: str) -> int | None:
     """The number of an example or a question, as it was typed."""
     if text is None:
         return None
-    number = whole(text)
+    number = parse_int(text)
     if number is None or not 1 <= number <= last:
         raise InputError(f"there is no {what} {text} in the notes; expected a number from 1 to {last}")
     return number

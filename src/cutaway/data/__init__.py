@@ -1,1 +1,1 @@
-"""Pairs of texts to train on: from files of any usual kind, row by row, and cleaned by stated rules."""
+"""Training data: pairs of texts from files of the usual formats and from the hub, streamed and cleaned by rules."""

@@ -1,6 +1,6 @@
-"""Which examples are learnt together: batches of like length and about so many tokens, in an order that a seed decides.
+"""Batches of examples of similar length, bounded by their number of tokens, in an order that a seed decides.
 
-Padding is work for nothing: of Multi30k's targets 99 % are real tokens in these batches, 39 % in random ones.
+Padding is wasted work: of Multi30k's targets 99 % are real tokens in these batches, 39 % in random ones.
 """
 
 from dataclasses import dataclass
@@ -14,8 +14,8 @@ from cutaway.errors import InputError
 def batches_of(lengths: Tensor, n_tokens: int, seed: int) -> list[Tensor]:
     """The rows of every example, once each, in batches of at most `n_tokens` tokens, padding included.
 
-    `lengths` [n] or [n, sides]: the longest side counts, the last one is sorted by first. Examples of the same lengths
-    meet in an order that the seed decides, and so do the batches.
+    `lengths` [n] or [n, sides]: the longest side counts; the last one is the first sort key. The seed decides the order
+    of examples of equal lengths, and of the batches.
     """
     generator = torch.Generator().manual_seed(seed)
     sides = lengths if lengths.dim() == 2 else lengths.unsqueeze(1)
@@ -36,17 +36,17 @@ def batches_of(lengths: Tensor, n_tokens: int, seed: int) -> list[Tensor]:
 
 
 def check_fits(lengths: Tensor, n_tokens: int) -> None:
-    """No example is longer than a batch."""
+    """Checks that no example is longer than a batch."""
     if lengths.numel() and (most := int(lengths.max())) > n_tokens:
         raise InputError(
-            f"an example has {most} tokens, and a share of a batch holds {n_tokens}: raise batches.tokens, or leave "
+            f"an example has {most} tokens, and a micro-batch holds {n_tokens}: raise batches.tokens, or leave "
             f"such examples out with a lower data.max_tokens"
         )
 
 
 @dataclass
 class Sampler:
-    """Batches without end, epoch after epoch. Where it stands is two numbers: a run goes on with the next batch."""
+    """Endless batches, epoch after epoch. Its state is two numbers: a resumed run goes on with the next batch."""
 
     lengths: Tensor
     n_tokens: int
@@ -56,14 +56,14 @@ class Sampler:
 
     def __post_init__(self) -> None:
         if not len(self.lengths):
-            raise InputError("there is not one example to learn from")
+            raise InputError("there are no examples to learn from")
         self._batches = self._shuffled()
 
     def _shuffled(self) -> list[Tensor]:
         return batches_of(self.lengths, self.n_tokens, self.seed * 1_000_003 + self.epoch)
 
     def __next__(self) -> Tensor:
-        if self.place >= len(self._batches):  # more than it: a run that goes on with less data
+        if self.place >= len(self._batches):  # more than all: a run that is resumed with less data
             self.epoch, self.place = self.epoch + 1, 0
             self._batches = self._shuffled()
         self.place += 1
@@ -76,5 +76,5 @@ class Sampler:
 
     @property
     def epochs(self) -> float:
-        """How many were seen: whole ones, and the part of this one."""
+        """Epochs done, with the fraction of the current one."""
         return self.epoch + self.place / len(self._batches)

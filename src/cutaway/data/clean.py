@@ -1,4 +1,4 @@
-"""Which pairs are not for training, by a few stated rules; what is dropped is counted, and its first place kept."""
+"""Cleaning: rules that drop pairs; the dropped ones are counted by rule, with the place of the first."""
 
 import hashlib
 from collections.abc import Iterable, Iterator
@@ -10,12 +10,12 @@ from cutaway.data.pairs import Pair
 from cutaway.data.rows import BadRow
 
 RATIO_FROM = 30
-"""Characters of the longer side from which lengths are compared: "Ja" for "Yes, I do indeed" is no mistake."""
+"""Lengths are compared if the longer side has more characters: "Ja" for "Yes, I do indeed" is no mistake."""
 
 WORDS = {
     "empty": "empty",
     "too long": "too long",
-    "ratio": "with lengths too unlike",
+    "ratio": "with too different lengths",
     "duplicate": "repeated",
     "same text": "with the same text on both sides",
     "invalid UTF-8": "not UTF-8",
@@ -29,7 +29,7 @@ WORDS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Rules:
-    """What a pair must be. Pairs with an empty side, and rows that can't be read, are always dropped.
+    """The rules for pairs. Pairs with an empty side, and rows that can't be read, are always dropped.
 
     max_characters: of either side. max_ratio: of the longer side's characters to the shorter's, where the longer has
     more than 30; 0 is any. duplicates, same: drop pairs that came before, and pairs of two equal texts.
@@ -46,7 +46,7 @@ class Rules:
 
 @dataclass
 class Dropped:
-    """What `clean` has read and dropped so far: by rule, how many, and where the first of them is."""
+    """Counts of the pairs that `clean` has read, kept and dropped by each rule, and the place of the first by rule."""
 
     n_read: int = 0
     n_kept: int = 0
@@ -68,9 +68,9 @@ class Dropped:
 
 
 def clean(pairs: Iterable[Pair | BadRow], rules: Rules, dropped: Dropped) -> Iterator[Pair]:
-    """The pairs that keep the rules, without white space at their ends and else as they are; `dropped` counts the rest.
+    """The pairs that keep the rules, stripped of white space at both ends; `dropped` counts the rest.
 
-    With `duplicates`, 12 bytes of each pair are remembered.
+    To drop duplicates, 12 bytes of each pair are kept in memory.
     """
     seen: set[bytes] = set()
     for pair in pairs:
@@ -106,7 +106,7 @@ def _broken(pair: Pair, rules: Rules, seen: set[bytes]) -> str | None:
 
 
 def join_neighbours(pairs: Iterable[Pair], most: int) -> Iterator[Pair]:
-    """Every pair alone, and once with each number of neighbours up to `most` together: of each length as much text."""
+    """The pairs joined with their neighbours: by one, by two, … up to `most`, each time all of the text."""
     groups: list[list[Pair]] = [[] for _ in range(most)]
     for pair in pairs:
         for size, group in enumerate(groups, start=1):

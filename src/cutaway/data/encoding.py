@@ -1,7 +1,7 @@
-"""Texts as token ids in files that are mapped, not read: encoded once, found again by what they were made of.
+"""Texts as token ids in memory-mapped files: encoded once, found again by a digest of their origin.
 
-A folder of the cache holds, for each side, its ids one after another (`source.ids`, 32 bits each) and where each text
-ends (`source.ends`, 64 bits each), and `report.json`.
+A folder of the cache holds, for each side, its ids one after another (`source.ids`, 32 bits each) and the end of each
+text (`source.ends`, 64 bits each), and `report.json`.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ _REPORT = "report.json"
 
 
 class EncodedTexts:
-    """Many texts as ids: `texts[i]` is the i-th, `texts.lengths` how long each is."""
+    """Many texts as ids: `texts[i]` is the i-th, `texts.lengths` has their lengths."""
 
     def __init__(self, ids: Tensor, ends: Tensor) -> None:
         self.ids, self.ends = ids, ends
@@ -44,7 +44,7 @@ class EncodedTexts:
         return (self[i] for i in range(len(self)))
 
     def padded(self, rows: Sequence[int], pad: int) -> Tensor:
-        """The texts of these rows under each other [B, T], the shorter ones filled up."""
+        """The texts of these rows as one tensor [B, T], padded."""
         texts = [self[row].long() for row in rows]
         return torch.nn.utils.rnn.pad_sequence(texts, batch_first=True, padding_value=pad)
 
@@ -61,7 +61,7 @@ class EncodedTexts:
 
 @dataclass(frozen=True)
 class Encoded:
-    """The sides of a corpus, and what there was to say when it was read."""
+    """The encoded sides of a corpus, and the report of its reading."""
 
     sides: dict[str, EncodedTexts]
     report: dict[str, Any]
@@ -70,10 +70,10 @@ class Encoded:
 def encoded(
     sides: dict[str, Encode], made_of: Sequence[str], read: Callable[[dict[str, Any]], Iterator[Row]], max_tokens: int
 ) -> Encoded:
-    """The rows that `read` gives, a text for each side, encoded and kept under the digest of `made_of`.
+    """The rows of `read`, a text for each side, encoded and cached under the digest of `made_of`.
 
-    A row with a text of more than `max_tokens` tokens is left out whole. `read` may put what it has to say into the
-    dictionary it gets; "tokens" is how many rows were too long.
+    A row with a text of more than `max_tokens` tokens is left out. `read` is called with the report, a dictionary to
+    fill; "tokens" is the number of rows that were too long.
     """
     digest = hashlib.sha256("\0".join((*sides, *made_of, str(max_tokens))).encode()).hexdigest()
     entry = CacheEntry("encoded", digest[:32])
@@ -87,14 +87,14 @@ def encoded(
         folder = entry.find() or entry.keep(write)
     except OSError as error:
         raise CheckpointError(
-            f"encoded texts can't be kept in {error.filename or 'the cache'}: {error.strerror or error}; set "
+            f"encoded texts can't be written to {error.filename or 'the cache'}: {error.strerror or error}; set "
             f"CUTAWAY_CACHE to a folder that can be written and has room"
         ) from None
     return Encoded({name: EncodedTexts.mapped(folder, name) for name in sides}, read_json(folder / _REPORT))
 
 
 def _write(folder: Path, sides: dict[str, Encode], rows: Iterable[Row], max_tokens: int) -> int:
-    """How many rows were left out."""
+    """Writes the encoded rows; the number of rows that are left out."""
     left_out, rows = 0, iter(rows)
     with ExitStack() as files:
         ids_files = [files.enter_context((folder / f"{name}.ids").open("wb")) for name in sides]

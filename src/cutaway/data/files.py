@@ -1,4 +1,4 @@
-"""Files as bytes, decompressed by their ending; what is missing, cut off or damaged is told in one sentence."""
+"""Files as bytes, decompressed by their suffix; a missing, truncated or damaged one is an InputError."""
 
 import bz2
 import gzip
@@ -26,12 +26,12 @@ _OPENERS: dict[str, Callable[[IO[bytes]], AbstractContextManager[Any]]] = {
 }  # fmt: skip
 _CHUNK = 1 << 16
 _XZ_MEMORY = 1 << 28
-"""What xz may take: a file of 200 bytes can ask for 4 GB. Its level -9 takes 65 MB."""
+"""Bytes of xz's memory at most: a file of 200 bytes can ask for 4 GB. Level -9 takes 65 MB."""
 _ALLOWED, _GROWTH = 1 << 26, 1000
-"""So many bytes, and so many for each byte on disk, come out of a compressed file at most; a text of one line repeated
-is the 7,000th part of itself in xz, and one of 2 GB has 1,426 bytes in bz2."""
+"""The most bytes of a decompressed file: a constant, and a factor for each byte on disk. A repeated line shrinks to a
+7,000th in xz, and 2 GB of it to 1,426 bytes in bz2."""
 _ZSTD_CHUNK = 1 << 10
-"""Bytes that zstd is fed at once: 4 of them may become 128 KB, so this is at most 32 MB."""
+"""Bytes that zstd gets at once: 4 of them may become 128 KB, so this becomes at most 32 MB."""
 
 
 def inner_name(path: str | Path) -> str:
@@ -57,7 +57,7 @@ def lines(path: str | Path) -> Iterator[bytes]:
 
 
 def n_lines(path: str | Path) -> int:
-    """How many lines `lines` gives, counted without looking at them."""
+    """The number of lines that `lines` gives, without decoding them."""
     count, last = 0, b"\n"
     with open_bytes(path) as file:
         while piece := file.read(_CHUNK):
@@ -67,7 +67,7 @@ def n_lines(path: str | Path) -> int:
 
 
 def size_of(path: str | Path) -> int:
-    """The bytes of a regular file as it is on disk; InputError for all else that a name can be."""
+    """The size of a regular file on disk; InputError for anything else."""
     try:
         status = Path(path).stat()
     except FileNotFoundError:
@@ -77,7 +77,7 @@ def size_of(path: str | Path) -> int:
     if stat.S_ISDIR(status.st_mode):
         raise InputError(f"{path} is a folder, expected a file")
     if not stat.S_ISREG(status.st_mode):
-        raise InputError(f"{path} is not a file that can be read twice; write what it gives to a file first")
+        raise InputError(f"{path} is not a regular file, so it can't be read twice; write its output to a file first")
     return status.st_size
 
 
@@ -92,7 +92,7 @@ def file_digest(path: str | Path) -> bytes:
 
 
 class _Pieces(io.RawIOBase):
-    """Pieces of bytes as one stream, so that io.BufferedReader finds the lines."""
+    """Pieces of bytes as one stream, for io.BufferedReader to split into lines."""
 
     def __init__(self, pieces: Iterator[bytes]) -> None:
         self._pieces, self._rest = pieces, memoryview(b"")
@@ -169,7 +169,7 @@ def _unxz(file: IO[bytes]) -> Iterator[bytes]:
 
 
 def _unzstd(path: Path, file: IO[bytes]) -> Iterator[bytes]:
-    """Frame after frame. zstandard's own stream takes a file that is cut off for one that has ended."""
+    """Frame after frame. zstandard's own stream takes a truncated file for a complete one."""
     decompressor = _zstandard(path).ZstdDecompressor()
     frame, begun = decompressor.decompressobj(), False
     while data := file.read(_ZSTD_CHUNK):

@@ -1,6 +1,6 @@
-"""Rows of Hugging Face data sets, streamed: no row is fetched before it is asked for, and no code of theirs runs.
+"""Rows of Hugging Face data sets, streamed on demand; no code of theirs runs.
 
-`datasets` reads them, from version 4 on without the scripts that data sets could bring.
+`datasets` reads them, from version 4 on without loading scripts.
 """
 
 import hashlib
@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from cutaway.data.files import file_digest
-from cutaway.data.rows import BadRow, TextRow, names_of, record_row, two_columns, validated
+from cutaway.data.rows import BadRow, TextRow, find_columns, names_of, record_row, validated
 from cutaway.errors import InputError, unknown
 
 PREFIX = "hf:"
@@ -46,7 +46,7 @@ def hub_rows(text: str, columns: tuple[str, ...] | None) -> Iterator[TextRow | B
 
 
 def hub_digest(text: str) -> bytes:
-    """What tells one content from another: the commit on the hub, or the files of a folder."""
+    """A digest of the content: of the commit on the hub, or of the files of a folder."""
     which = DataSet.parse(text)
     digest = hashlib.sha256(repr((which.config, which.split)).encode())
     folder = Path(which.name)
@@ -102,7 +102,7 @@ def _checked(columns: tuple[str, ...] | None, example: Mapping[str, Any], text: 
     for name in columns or ():
         if name not in known:
             raise InputError(f"{text}: {unknown('column', name, known)}")
-    return columns or two_columns(example, text)
+    return columns or find_columns(example, text)
 
 
 def _outer(name: str, features: Mapping[str, Any]) -> str:
@@ -110,7 +110,7 @@ def _outer(name: str, features: Mapping[str, Any]) -> str:
 
 
 def _example(features: Mapping[str, Any]) -> dict[str, Any]:
-    """What a row looks like: a text is "", and what is neither text nor nested is None."""
+    """An example row: a text is "", nested features are dictionaries, all others None."""
     example: dict[str, Any] = {}
     for name, feature in features.items():
         if isinstance(feature, Mapping):
@@ -131,14 +131,14 @@ def _library(text: str) -> ModuleType:
 
 
 def _check_reachable(library: ModuleType, text: str) -> None:
-    """The hub is asked once: the library would try for half a minute, and log every try."""
+    """Tries to reach the hub once: the library would retry for half a minute, and log every attempt."""
     if library.config.HF_HUB_OFFLINE:
-        return  # it does not try
+        return  # the library does not try
     from huggingface_hub import HfApi, constants
 
     try:
         HfApi().dataset_info(DataSet.parse(text).name, timeout=constants.HF_HUB_ETAG_TIMEOUT)
-    except Exception as error:  # all else that may be wrong is the library's to tell
+    except Exception as error:  # other errors are the library's to raise
         if any(kind.__name__ == "ConnectError" for kind in type(error).__mro__):  # of httpx or httpx2
             raise InputError(_unreachable(text)) from None
 

@@ -1,4 +1,4 @@
-"""Pairs of texts that belong together, a sentence and its translation, from wherever they are kept."""
+"""Pairs of texts, such as a sentence and its translation: from aligned files, tables, folders and the hub."""
 
 import hashlib
 import os
@@ -10,7 +10,7 @@ from pathlib import Path
 from cutaway.checks import check_fields
 from cutaway.data.files import file_digest, inner_name, n_lines, size_of
 from cutaway.data.hub import PREFIX, hub_digest, hub_rows
-from cutaway.data.rows import JUDGED, BadRow, TextRow
+from cutaway.data.rows import SAMPLED, BadRow, TextRow
 from cutaway.data.tables import kind_of, rows
 from cutaway.errors import InputError
 
@@ -28,11 +28,11 @@ class Pair:
 
 @dataclass(frozen=True, kw_only=True)
 class PairSpec:
-    """Where pairs come from: aligned files (`source` and `target`), or tables (`pairs`), never both.
+    """The origin of pairs: aligned files (`source` and `target`), or tables (`pairs`), never both.
 
-    Line n of source[i] belongs to line n of target[i]. In `pairs` may be files (TSV, CSV, JSONL, Parquet), folders that
+    Line n of source[i] is paired with line n of target[i]. `pairs` are files (TSV, CSV, JSONL, Parquet), folders that
     are searched for such files, and data sets (`hf:owner/name`, `hf:owner/name:config:split`). All are read one after
-    the other. `columns` are the source's and the target's in every table; () leaves them to be found.
+    the other. `columns` are the source's and the target's in every table; () finds them.
     """
 
     source: tuple[str, ...] = ()
@@ -44,7 +44,7 @@ class PairSpec:
         check_fields(self)
         aligned = bool(self.source or self.target)
         if aligned and self.pairs:
-            raise InputError("--source and --target, or --pairs, are where pairs come from; give one or the other")
+            raise InputError("--source and --target can't be combined with --pairs; give one or the other")
         if not aligned and not self.pairs:
             raise InputError(
                 f"there are no pairs: give --source and --target (sentences and translations, or texts and their "
@@ -65,10 +65,10 @@ def _files(paths: tuple[str, ...]) -> str:
 
 
 def read_pairs(spec: PairSpec, rank: int = 0, ranks: int = 1) -> Iterator[Pair | BadRow]:
-    """Every pair, or why it can't be read, in the order of the files; pair i goes to rank i % ranks.
+    """Every pair, or the reason why it can't be read, in the order of the files; pair i goes to rank i % ranks.
 
-    What is wrong with whole files is an InputError of this call, before the first pair: files that are missing, empty
-    or damaged, unequal lengths, the same text on both sides. Damage far inside a table shows when it is reached.
+    Errors of whole files are InputErrors of this call, before the first pair: files that are missing, empty or damaged,
+    unequal lengths, the same text on both sides. Damage far inside a table shows when it is reached.
     """
     if not 0 <= rank < ranks:
         raise InputError(f"rank={rank} is not one of {ranks}; expected 0 to {ranks - 1}")
@@ -76,25 +76,25 @@ def read_pairs(spec: PairSpec, rank: int = 0, ranks: int = 1) -> Iterator[Pair |
     for source, target in aligned:
         _check_lengths(source, target)
     for path in tables:
-        next(_table_rows(path, spec.columns))  # a wrong header, or no pyarrow, is told now and not after hours
+        next(_table_rows(path, spec.columns))  # a wrong header, or no pyarrow, is an error now, not after hours
     found = chain(
         chain.from_iterable(_aligned_pairs(*files) for files in aligned),
         chain.from_iterable(_table_pairs(path, spec.columns) for path in tables),
     )
-    first = list(islice(found, JUDGED))
+    first = list(islice(found, SAMPLED))
     _check_unlike(first)
     return islice(chain(first, found), rank, None, ranks)
 
 
 def digest(spec: PairSpec) -> str:
-    """SHA-256 of all that the pairs depend on: the files' bytes and kinds in order, columns, the commit on the hub."""
-    whole = hashlib.sha256(repr(spec.columns).encode())
+    """SHA-256 of everything that the pairs depend on: the files' bytes and kinds, columns, the commit on the hub."""
+    total = hashlib.sha256(repr(spec.columns).encode())
     for paths in _aligned_files(spec):
         for path in paths:
-            whole.update(_kind_digest(path, "text"))
+            total.update(_kind_digest(path, "text"))
     for path in _tables(spec):
-        whole.update(hub_digest(path) if path.startswith(PREFIX) else _kind_digest(path, kind_of(path)))
-    return whole.hexdigest()
+        total.update(hub_digest(path) if path.startswith(PREFIX) else _kind_digest(path, kind_of(path)))
+    return total.hexdigest()
 
 
 def _kind_digest(path: str, kind: str) -> bytes:
@@ -102,7 +102,7 @@ def _kind_digest(path: str, kind: str) -> bytes:
 
 
 def _aligned_files(spec: PairSpec) -> list[tuple[str, str]]:
-    """The files that belong together, if they can: texts, and not one file twice."""
+    """The pairs of files, checked: both are text, and not the same file."""
     both = list(zip(spec.source, spec.target, strict=True))
     for path in (*spec.source, *spec.target):
         size_of(path)
@@ -128,7 +128,7 @@ def _check_lengths(source: str, target: str) -> None:
 
 
 def _tables(spec: PairSpec) -> list[str]:
-    """The files and data sets of `pairs`, folders replaced by what is in them."""
+    """The files and data sets of `pairs`, folders replaced by their tables."""
     found: list[str] = []
     for path in spec.pairs:
         if path.startswith(PREFIX):
@@ -147,7 +147,7 @@ def _tables(spec: PairSpec) -> list[str]:
 
 
 def _in_folder(folder: str) -> list[str]:
-    """The tables in a folder and those below it, by name. A .json is left out: it may well be about the data."""
+    """The tables in a folder and its subfolders, by name. A .json is left out, as it is often metadata."""
     names = sorted(
         path
         for path in Path(folder).rglob("*")
@@ -183,7 +183,7 @@ def _table_pairs(path: str, columns: tuple[str, ...]) -> Iterator[Pair | BadRow]
 
 
 def _check_unlike(found: list[Pair | BadRow]) -> None:
-    """A file given twice, or a column, would train a model that copies."""
+    """Refuses pairs of equal texts: a file or column given twice would train a model that copies."""
     pairs = [pair for pair in found if isinstance(pair, Pair) and pair.source.strip()]
     n_same = sum(pair.source.strip() == pair.target.strip() for pair in pairs)
     if n_same > 0.9 * len(pairs):

@@ -1,11 +1,11 @@
-"""Rows of a Parquet file, a piece of a row group at a time; only the columns asked for are read."""
+"""Rows of a Parquet file, a piece of a row group at a time; only the requested columns are read."""
 
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from cutaway.data.files import inner_name, size_of
-from cutaway.data.rows import BadRow, TextRow, names_of, record_row, two_columns
+from cutaway.data.rows import BadRow, TextRow, find_columns, names_of, record_row
 from cutaway.errors import InputError, unknown
 
 _AT_ONCE = 1024
@@ -25,7 +25,7 @@ def parquet_rows(path: str, columns: tuple[str, ...] | None) -> Iterator[TextRow
     try:
         with parquet.ParquetFile(path) as file:
             example = _example(file.schema_arrow)
-            columns = columns or two_columns(example, path)
+            columns = columns or find_columns(example, path)
             for name in columns:
                 if name not in (known := names_of(example)):
                     raise InputError(f"{path}: {unknown('column', name, known)}")
@@ -45,7 +45,7 @@ def parquet_rows(path: str, columns: tuple[str, ...] | None) -> Iterator[TextRow
 
 
 def _example(fields: Any) -> dict[str, Any]:
-    """What a row of this schema or struct looks like: a text is "", and what is neither text nor struct is None."""
+    """An example row of a schema or struct: a text is "", structs are dictionaries, all others None."""
     from pyarrow import types
 
     example: dict[str, Any] = {}
@@ -60,7 +60,7 @@ def _example(fields: Any) -> dict[str, Any]:
 
 
 def _records(batch: Any) -> Iterator[dict[str, Any] | None]:
-    """Row by row; None for one that is not UTF-8, which Parquet promises but does not check."""
+    """The rows; None for one that is not UTF-8, which Parquet promises but does not check."""
     try:
         yield from batch.to_pylist()
         return

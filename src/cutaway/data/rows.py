@@ -1,4 +1,4 @@
-"""Rows of texts, rows that could not be read and why, and which columns of a table are meant."""
+"""Rows of texts, rows that could not be read, and the choice of a table's columns."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -7,14 +7,14 @@ from typing import Any, Literal
 from cutaway.errors import InputError, unknown
 
 Fault = Literal["empty", "invalid UTF-8", "NUL byte", "columns", "not text", "not JSON", "quotes"]
-JUDGED = 1000
-"""Rows after which a file is judged: if nearly all of them are bad, the file is not what its name says."""
+SAMPLED = 1000
+"""Rows after which a file is checked: if nearly all of them are bad, its format is not what its name says."""
 TRANSLATION = "translation"
 
 
 @dataclass(frozen=True, slots=True)
 class TextRow:
-    """The texts of the columns that were asked for; `where` is like `train.tsv:17`."""
+    """The texts of the requested columns; `where` is like `train.tsv:17`."""
 
     texts: tuple[str, ...]
     where: str
@@ -22,7 +22,7 @@ class TextRow:
 
 @dataclass(frozen=True, slots=True)
 class BadRow:
-    """A row that could not be read: the rule it breaks, its place, and the whole reason."""
+    """A row that could not be read: the rule that it breaks, its place, and the reason in words."""
 
     rule: Fault
     where: str
@@ -30,7 +30,7 @@ class BadRow:
 
 
 def row_of(cells: Sequence[object], where: str) -> TextRow | BadRow:
-    """A row, if every cell is a text."""
+    """A row of texts; a BadRow if a cell is not text."""
     for cell in cells:
         if not isinstance(cell, str):
             return BadRow("not text", where, f"a cell holds {type(cell).__name__}, expected a text")
@@ -68,8 +68,8 @@ def names_of(record: Mapping[str, Any]) -> list[str]:
     return names
 
 
-def two_columns(record: Mapping[str, Any], name: str) -> tuple[str, ...]:
-    """The two columns that can only be meant: the languages of `translation`, or the only two texts."""
+def find_columns(record: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    """The two columns of text, if there are only two: the languages of `translation`, or of the record."""
     inner = record.get(TRANSLATION)
     texts = [f"{TRANSLATION}.{each}" for each in _texts(inner)] if isinstance(inner, Mapping) else _texts(record)
     if len(texts) != 2:
@@ -94,19 +94,19 @@ def validated(rows: Iterator[TextRow | BadRow], name: str) -> Iterator[TextRow |
     n = n_bad = 0
     first: BadRow | None = None
     for row in rows:
-        if n < JUDGED:
+        if n < SAMPLED:
             n += 1
             if isinstance(row, BadRow):
                 first, n_bad = first or row, n_bad + 1
-            if n == JUDGED:
-                _judge(n, n_bad, first, name)
+            if n == SAMPLED:
+                _check_quality(n, n_bad, first, name)
         yield row
     if n == 0:
         raise InputError(f"{name} is empty: it has no rows")
-    _judge(n, n_bad, first, name)
+    _check_quality(n, n_bad, first, name)
 
 
-def _judge(n: int, n_bad: int, first: BadRow | None, name: str) -> None:
+def _check_quality(n: int, n_bad: int, first: BadRow | None, name: str) -> None:
     if first is not None and n_bad > 0.9 * n:
         raise InputError(
             f"{name} can't be read: {n_bad:,} of its first {n:,} rows are bad, the first at {first.where}: {first.why}"

@@ -1,12 +1,12 @@
-"""Rows of texts from TSV, CSV, JSON lines, Parquet and plain text, one after the other, never a whole file at once."""
+"""Rows of texts from TSV, CSV, JSON lines, Parquet and plain text, streamed."""
 
 import csv
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from cutaway.checks import whole
+from cutaway.checks import parse_int
 from cutaway.data.files import inner_name, lines
-from cutaway.data.rows import BadRow, TextRow, n_columns, record_row, row_of, two_columns, validated
+from cutaway.data.rows import BadRow, TextRow, find_columns, n_columns, record_row, row_of, validated
 from cutaway.errors import InputError, unknown
 from cutaway.files import parse_json
 from cutaway.text.lines import LONGEST, Utf16Error, text_of
@@ -24,11 +24,11 @@ def kind_of(path: str | Path) -> str:
 
 
 def rows(path: str | Path, columns: Sequence[str] | None = None) -> Iterator[TextRow | BadRow]:
-    """The rows of a file, each read when it is asked for, or what is bad about them.
+    """The rows of a file, read on demand; a BadRow for one that can't be read.
 
-    `columns` are names, or numbers from 0 in a TSV or CSV, whose first row is a header only if names are asked for.
-    None means the only two, of text (JSONL, Parquet); a text has one column, its lines.
-    InputError if the file as a whole can't be meant: empty, damaged, no such column, or hardly a row that can be read.
+    `columns` are names, or numbers from 0 in a TSV or CSV, whose first row is a header only if names are given. None
+    means the only two columns, of text (JSONL, Parquet); a text has one column, its lines.
+    InputError if the file is empty or damaged, lacks a column, or nearly all of its rows are bad.
     """
     columns = tuple(columns) if columns else None
     return validated(_READERS[kind_of(path)](str(path), columns), str(path))
@@ -57,7 +57,7 @@ def _bad(line: bytes, where: str, error: InputError) -> BadRow:
 
 
 def _tsv(path: str, columns: tuple[str, ...] | None) -> Iterator[TextRow | BadRow]:
-    """Split at every tab: quotes are letters like others, as in the corpora that come as TSV."""
+    """Rows split at every tab: quotes are ordinary characters, as in corpora that come as TSV."""
     found = (
         (number, line if isinstance(line, BadRow) else line.split("\t") if line else [])
         for number, line in _lines(path)
@@ -70,7 +70,7 @@ def _csv(path: str, columns: tuple[str, ...] | None) -> Iterator[TextRow | BadRo
 
 
 def _csv_rows(path: str) -> Iterator[tuple[int, list[str] | BadRow]]:
-    """Each row and the line it begins at; quoted cells may go over lines."""
+    """Each row and the number of its first line; quoted cells may span lines."""
     feed = _Feed(path)
     reader = csv.reader(feed, strict=True)
     while True:
@@ -90,7 +90,7 @@ def _csv_rows(path: str) -> Iterator[tuple[int, list[str] | BadRow]]:
 
 
 class _Feed:
-    """Lines for csv.reader. It has no place for a bad one, so the row that it is asked for in is marked."""
+    """Lines for csv.reader, which can't skip a bad one: the row that contains it is marked as bad."""
 
     def __init__(self, path: str) -> None:
         self._path, self._lines, self._number = path, lines(path), 0
@@ -135,7 +135,7 @@ def _cells(
             continue
         if not width:
             width = len(cells)
-            named = columns is not None and any(whole(name) is None for name in columns)
+            named = columns is not None and any(parse_int(name) is None for name in columns)
             chosen = _numbers(path, number, cells, marks, columns, named)
             if named:
                 continue
@@ -152,7 +152,7 @@ def _cells(
 def _numbers(
     path: str, number: int, cells: list[str], marks: str, columns: tuple[str, ...] | None, named: bool
 ) -> list[int]:
-    """Which cells are meant, judged by the first row."""
+    """The indices of the chosen cells, from the first row."""
     if len(cells) < 2 and (columns is None or len(columns) > 1):
         raise InputError(
             f"line {number} of {path} has no {marks[:-1]}, so it is one column; expected two or more between {marks}"
@@ -183,7 +183,7 @@ _HEADINGS = {
 
 
 def _check_two(path: str, number: int, cells: list[str]) -> None:
-    """Nobody said which columns are meant, so there can only be two, and the first row is one of them."""
+    """Without chosen columns there may only be two, and the first row may not be a header."""
     shown = ", ".join(cell.strip()[:20] for cell in cells[:6])
     if len(cells) > 2:
         raise InputError(
@@ -216,7 +216,7 @@ def _jsonl(path: str, columns: tuple[str, ...] | None) -> Iterator[TextRow | Bad
         if not isinstance(record, dict):
             yield BadRow("not JSON", where, f"the line holds {type(record).__name__}, expected an object with keys")
             continue
-        columns = columns or two_columns(record, f"line {number} of {path}")
+        columns = columns or find_columns(record, f"line {number} of {path}")
         yield record_row(record, columns, where)
 
 

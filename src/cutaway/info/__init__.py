@@ -1,1 +1,1 @@
-"""How large a model is, by its parts and in words."""
+"""Sizes of a model: parameters, FLOPs and bytes, by part and in words."""

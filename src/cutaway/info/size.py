@@ -1,4 +1,4 @@
-"""How large a model is: parameters by part, FLOPs and bytes, counted on the network's outline."""
+"""The size of a model: parameters by part, FLOPs and bytes, counted on the meta device."""
 
 from dataclasses import dataclass, replace
 
@@ -19,8 +19,8 @@ PARTS = ("embedding", "attention", "cross-attention", "feed-forward", "recurrent
 
 @dataclass(frozen=True)
 class Size:
-    """`flops_forward`: multiplications and additions to process one token at `context` tokens, one on each side of an
-    encoder-decoder. Training costs three times that: the backward pass is two products for each of the forward's."""
+    """The size of a model. `flops_forward`: multiplications and additions for one token at `context` tokens, one on
+    each side of an encoder-decoder. Training takes three times that: two products backward for each one forward."""
 
     parameters: int
     by_part: dict[str, int]
@@ -36,12 +36,12 @@ class Size:
         return self.parameters * bytes_per_number
 
     def kv_cache_bytes(self, bytes_per_number: int = 2) -> int:
-        """What each decoded token adds to the cache."""
+        """Bytes that each decoded token adds to the cache."""
         return self.kv_cache_floats * bytes_per_number
 
 
 def part_of(name: str) -> str:
-    """Which part of the notes a parameter belongs to."""
+    """The part of the lecture notes that a parameter belongs to."""
     steps = name.split(".")
     if steps[0] == "head":
         return "head"
@@ -59,7 +59,7 @@ def part_of(name: str) -> str:
 
 
 def size(config: Config | str, context: int = 512) -> Size:
-    """Counts a model; takes no memory for its weights. An image has its own number of places, whatever `context`."""
+    """Counts a model, without memory for its weights. An image has its own number of positions, whatever `context`."""
     config = resolve(config)
     check("size: context", context, SizeOf)
     if isinstance(config.encoder, StackConfig) and config.encoder.patches is not None:
@@ -74,7 +74,7 @@ def size(config: Config | str, context: int = 512) -> Size:
 
 
 def _count(network: Network, times: dict[str, int], context: int) -> Size:
-    """`times`: how often what stands under a name is to be counted."""
+    """`times`: prefix of a name -> how often its parameters count."""
 
     def often(name: str) -> int:
         return next((n for prefix, n in times.items() if name.startswith(prefix)), 1)
@@ -97,7 +97,7 @@ def _count(network: Network, times: dict[str, int], context: int) -> Size:
 
 
 def _flops(name: str, module: nn.Module, context: int) -> int:
-    """2 for each weight that is multiplied by, and 2 · 2 · H · K for each token that an attention looks at."""
+    """2 for each weight of a product, and 2 · 2 · H · K for each token that a query attends to."""
     if isinstance(module, nn.Linear) and _per_token(name):
         return 2 * module.weight.numel()
     if isinstance(module, Attention):
@@ -108,7 +108,7 @@ def _flops(name: str, module: nn.Module, context: int) -> int:
 
 
 def _per_token(name: str) -> bool:
-    """Not once a sentence (a recurrent decoder's first state, a pooled class), nor for each token looked at."""
+    """Whether a layer runs once a token; not once a text (bridge, pooled class), nor once for each key (energy)."""
     return not any(step in name for step in ("decoder.bridge", "attention.energy", "head.pool", "head.classes"))
 
 

@@ -1,4 +1,4 @@
-"""How large the halves of a model are, from its config alone: as plain data, and in words."""
+"""The sizes of a model's halves, from its config alone: as plain data, and in words."""
 
 from typing import Any
 
@@ -23,8 +23,8 @@ def sizes(config: Config) -> dict[str, dict[str, Any]]:
 def stack_sizes(stack: StackConfig | RecurrentStackConfig) -> dict[str, Any]:
     """Blocks, widths and heads of a Transformer's stack; of a recurrent one, layers and the width of its state.
 
-    `context` is how many positions it was made for; None: as many as one likes. `window` is how many of the newest
-    tokens each one sees, in so many blocks as `windows`; None: all.
+    `context`: the most positions; None: any number. `window`: the number of newest tokens that each token sees, in
+    `windows` of the blocks; None: all.
     """
     if isinstance(stack, RecurrentStackConfig):
         return {
@@ -46,7 +46,7 @@ def stack_sizes(stack: StackConfig | RecurrentStackConfig) -> dict[str, Any]:
 
 
 def size_rows(config: Config) -> dict[str, str]:
-    """The same in words: title -> a number of each half and what goes with it; one alone if both are alike."""
+    """The sizes in words: title -> the text of each half; a single text if both are equal."""
     rows: dict[str, dict[str, str]] = {}
     for half, found in sizes(config).items():
         for title, text in (_recurrent(found) if "layers" in found else _blocks(found)).items():
@@ -63,7 +63,7 @@ def _joined_halves(texts: dict[str, str], counted: bool) -> str:
 
 
 def _blocks(sizes: dict[str, Any]) -> dict[str, str]:
-    """Of a stack of a Transformer."""
+    """Rows of a Transformer's stack."""
     heads = f"{sizes['heads']}, each {sizes['d_head']} wide"
     if sizes["kv_heads"] != sizes["heads"]:
         heads += f"; {sizes['kv_heads']} for keys and values"
@@ -82,7 +82,8 @@ def _blocks(sizes: dict[str, Any]) -> dict[str, str]:
 
 
 def _recurrent(sizes: dict[str, Any]) -> dict[str, str]:
-    """Of a stack of recurrent layers."""
+    """Rows of a stack of recurrent layers."""
+
     both = ", read both ways" * sizes["bidirectional"]
     return {
         "layers": f"{sizes['layers']} of {sizes['cell'].upper()}{both}",

@@ -18,20 +18,19 @@ from typing import Any
 
 import torch
 
-from cutaway.cache import cache_folder, users_own, why_not_ours
+from cutaway.cache import cache_folder, user_cache, why_not_private
 from cutaway.errors import ConfigError
 from cutaway.machine import threads
 from cutaway.machine.environment import KERNELS, forced
 
-threads.limit()  # here, as whatever computes comes by here
+threads.limit()  # here, as every computation imports this module
 
 SOURCES = sorted(Path(__file__).parent.glob("*.[ch]"))
 TARGETS = {"native": ("-march=native", "-mprefer-vector-width=512"), "avx2": ("-march=x86-64-v3",)}
-"""What they are built for: this very processor, or any with AVX2 (and no VNNI)."""
+"""Processors that they are built for: this one, or any with AVX2 (and no VNNI)."""
 FLAGS = (
     "-O3", "-shared", "-fPIC",
-    # What lets loops become vectors. Not -ffast-math, which gcc links with code that makes the whole process lose its
-    # smallest numbers.
+    # For vectorised loops. Not -ffast-math: gcc links it with code that flushes denormals to zero in the whole process.
     "-fno-math-errno", "-fno-trapping-math", "-fno-signed-zeros", "-fassociative-math", "-freciprocal-math",
     "-ffinite-math-only",
 )  # fmt: skip
@@ -41,7 +40,7 @@ _N, _P, _F, _R = ctypes.c_int64, ctypes.c_void_p, ctypes.c_float, ctypes.c_doubl
 
 
 class _Record(ctypes.Structure):
-    """A struct of kernels.h or stack.c. Tensors are given by their addresses, so who makes one keeps them alive."""
+    """A struct of kernels.h or stack.c. It has tensors' addresses only: its maker keeps the tensors alive."""
 
 
 class LinearRecord(_Record):
@@ -100,7 +99,7 @@ def _to(record: type[_Record]) -> Any:
 
 
 class _Status(_N):  # type: ignore[misc, valid-type]
-    """What a kernel gives that needs memory of its own: 0, or 1 if there was none."""
+    """The status of a kernel that allocates memory: 0, or 1 if there was none."""
 
 
 _SIGNATURES: dict[str, tuple[tuple[Any, ...], Any]] = {
@@ -136,7 +135,7 @@ class Kernels:
     """The functions of this folder's C files."""
 
     digest: str
-    """Of what they were built from: kernels of another digest may round otherwise."""
+    """Of sources, compiler, flags and processor: kernels of another digest may round differently."""
     linear: Callable[..., None]
     linear_room: Callable[[int, int], int]
     attend: Callable[..., None]
@@ -153,20 +152,19 @@ class Kernels:
     agreeing_loss: Callable[..., None]
     run_stack: Callable[..., None]
     tile: int
-    """How `linear` wants a weight packed: columns of a tile. 0: the processor has no instruction for it, and `linear`
-    does nothing."""
+    """Columns of a tile, in which `linear` wants a weight packed. 0: the processor has no instruction for it, and
+    `linear` does nothing."""
     group: int
-    """How many numbers of a weight's row share a multiplier."""
+    """Numbers of a weight's row that share a multiplier."""
     largest_four: int | None
-    """How large four weights of one sign may be together, where `linear` adds their products in 16 bits; None: it does
-    not."""
+    """The largest sum of four weights of one sign, where `linear` adds their products in 16 bits; None: it does not."""
 
     @property
     def multiply(self) -> bool:
         return self.tile > 0
 
 
-@cache  # a step of a small model asks a hundred times
+@cache  # a step of a small model calls it a hundred times
 def kernels() -> Kernels | None:
     """The functions, compiled; None on a machine that can't build them, or with CUTAWAY_KERNELS=off."""
     return _loaded(forced(KERNELS) or "auto")[0]
@@ -194,7 +192,7 @@ def _loaded(choice: str) -> tuple[Kernels | None, str | None]:
 
 
 def _functions(built: Path) -> Kernels:
-    opened = f"/proc/self/fd/{_opened(built)}"  # what was checked, whatever takes its name meanwhile
+    opened = f"/proc/self/fd/{_opened(built)}"  # the file that was checked, even if another has its name by now
     library = ctypes.CDLL(opened if os.path.exists(opened) else str(built))
     functions: dict[str, Any] = {}
     for name, (arguments, result) in _SIGNATURES.items():
@@ -218,8 +216,8 @@ def _check_status(status: ctypes.c_int64, function: Any, _: object) -> None:
 def _built(target: str) -> Path:
     """The library's path; built if this source, compiler and processor have none yet.
 
-    Its name ends in the digest of its bytes: what is damaged is never loaded, and built again. So is what others than
-    this user may have written: a library runs with all rights of whoever loads it.
+    Its name ends in the digest of its bytes: a damaged library is never loaded, and built again. So is one that other
+    users may have written: a library runs with all rights of the process that loads it.
     """
     command, flags = compiler(), (*FLAGS, *TARGETS[target])
     identity = [path.read_text(encoding="utf-8") for path in SOURCES]
@@ -251,19 +249,19 @@ def _built(target: str) -> Path:
 
 
 def _folder() -> Path:
-    """In the cache; if that is somebody else's or open to others, in the one this system has for its user."""
+    """A folder of the cache; if other users may write into it, of the user's own cache on this system."""
     try:
         return cache_folder("kernels")
     except PermissionError:
-        return cache_folder("kernels", users_own())
+        return cache_folder("kernels", user_cache())
 
 
 def _opened(library: Path) -> int:
-    """A handle of the library, which stays open; OSError if its bytes are not those that its name tells, or if others
-    than this user may have written them."""
+    """A handle of the library, which stays open; OSError if its bytes do not have the digest in its name, or if other
+    users may have written them."""
     handle = os.open(library, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0))
     facts = os.fstat(handle)
-    reason = why_not_ours(facts)
+    reason = why_not_private(facts)
     if reason is None and stat.S_ISREG(facts.st_mode):
         with open(handle, "rb", closefd=False) as file:
             if library.stem.partition("-")[2] == _digest(file.read()):

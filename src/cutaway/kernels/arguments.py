@@ -1,4 +1,4 @@
-"""What kernels are given: addresses of tensors, each checked. C reads and writes wherever it is told to."""
+"""Arguments of kernels: addresses of tensors, each checked, as C reads and writes at any address."""
 
 import torch
 from torch import Tensor
@@ -7,7 +7,7 @@ from cutaway.kernels import Axes, Sizes
 
 
 def address(x: Tensor, shape: tuple[int, ...], dtype: torch.dtype = torch.float32) -> int:
-    """Of a tensor of this very shape and dtype, without gaps."""
+    """The address of a contiguous tensor of exactly this shape and dtype."""
     if x.dtype != dtype or x.shape != shape or not x.is_contiguous() or not x.is_cpu:
         raise _unexpected(x, f"shape {list(shape)}, dtype {dtype}, contiguous")
     return x.data_ptr()
@@ -26,12 +26,12 @@ def axes(x_BHTX: Tensor) -> Axes:
 
 
 def attention_sizes(q_BHTK: Tensor, k_BGSK: Tensor, v_BGSK: Tensor, repeats: int = 1) -> Sizes:
-    """Of queries, keys and values that belong together; `repeats` rows of queries read the same keys."""
+    """The sizes of matching queries, keys and values; `repeats` rows of queries read the same keys."""
     B, H, T, K = q_BHTK.shape
     rows, G, S, width = k_BGSK.shape
     if v_BGSK.shape != k_BGSK.shape or rows * repeats != B or width != K or H % G or not min(T, S, K):
         shapes = ", ".join(str(list(x.shape)) for x in (q_BHTK, k_BGSK, v_BGSK))
-        raise ValueError(f"queries, keys and values of shapes {shapes} do not belong together")
+        raise ValueError(f"queries, keys and values of shapes {shapes} do not match")
     return Sizes(B, H, G, T, S, K, repeats)
 
 

@@ -1,4 +1,4 @@
-/* softmax(q kᵀ · scale + bias) v for short sequences, where calling a general kernel takes longer than computing. */
+/* softmax(q kᵀ · scale + bias) v for short sequences, where the call of a general kernel takes longer than the sum. */
 
 #include "kernels.h"
 
@@ -28,8 +28,8 @@ void softmax(float *x, int64_t n) {
     for (int64_t i = 0; i < whole; i++) x[i] *= share;
 }
 
-/* A row must come out as it does among others. For some processors gcc takes a lonely sum apart, into a product and an
- * addition that round one after the other; of a sum that it can't follow from step to step it does not. */
+/* A row's result must not depend on the rows beside it. For some processors gcc splits a single fused multiply-add into
+ * a product and an addition, which round twice; it does not if it can't follow the sum from step to step. */
 #ifdef __x86_64__
 #define ROUNDED_ONCE(sum) __asm__("" : "+x"(sum))
 #else
@@ -102,7 +102,7 @@ static void attend_many(const float *q, int64_t of_q, const float *k, int64_t of
     }
 }
 
-/* Where the key (or value) of each token is: token s is in the row row_index[s], or all are in the given row. */
+/* The address of each token's key (or value): token s is in the row row_index[s], or all are in the given row. */
 typedef struct {
     const float *at;
     int64_t of_row, of_token, row;
@@ -163,8 +163,8 @@ static inline __attribute__((always_inline)) void values_of(const int E, const f
     memcpy(y, sum, 32 * E);
 }
 
-/* One query (the newest token): nothing to share, so keys and values are read where they are, from the first to the last
- * that is not hidden. */
+/* One query (the newest token): nothing is shared, so keys and values are read in place, from the first to the last
+ * that is not masked. */
 static void attend_one(const float *q, Tokens k, Tokens v, const float *bias, float *y, int64_t S, int64_t K, float scale,
                        float *weights) {
     if (bias) {
@@ -195,7 +195,7 @@ static void attend_one(const float *q, Tokens k, Tokens v, const float *bias, fl
     }
 }
 
-/* The bytes of one head's room. */
+/* The bytes of one head's scratch space. */
 static int64_t head_room(const Sizes *sizes) {
     const int64_t s_padded = PADDED(sizes->keys), k_padded = PADDED(sizes->width);
     if (sizes->queries == 1) return 4 * s_padded;

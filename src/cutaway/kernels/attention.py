@@ -1,7 +1,7 @@
-"""Attention in one go: by our own kernel or by torch's, if one of them is faster here than the written-out steps.
+"""Fused attention: by our own kernel or by torch's, if one of them is faster here than the written-out steps.
 
-Borders and forced choices: choice.py. Rows of queries may share keys and values: n times as many rows of q as of k
-means that n neighbours read the same, as the beams of one text do.
+Thresholds and forced choices: choice.py. Rows of queries may share keys and values: with n times as many rows of q as
+of k, n neighbours read the same row, as the beams of one text do.
 """
 
 from typing import Any
@@ -17,7 +17,7 @@ from cutaway.kernels.choice import current, kernels_for
 from cutaway.kernels.dropout import byte_threshold, draw_seed
 
 WIDEST = 128
-"""Of a head that our kernel trains."""
+"""The widest head that our kernel trains."""
 
 
 def attention(
@@ -36,8 +36,8 @@ def attention(
     `causal`: the bias is just the square look-ahead mask, for which torch has a shortcut.
     """
     if len(q_BHTK) > len(k_BGSK) > 0:
-        return _shared(q_BHTK, k_BGSK, v_BGSK, bias_BHTS, scale, dropout=dropout, learns=learns)
-    if learns and _kernel_learns(q_BHTK, k_BGSK, v_BGSK, bias_BHTS, dropout):
+        return _with_shared_keys(q_BHTK, k_BGSK, v_BGSK, bias_BHTS, scale, dropout=dropout, learns=learns)
+    if learns and _kernel_trains(q_BHTK, k_BGSK, v_BGSK, bias_BHTS, dropout):
         seed = draw_seed() if dropout > 0.0 else 0
         return train(q_BHTK, k_BGSK, v_BGSK, bias_BHTS, scale, byte_threshold(dropout) or 0, seed)
     if torch_is_faster(q_BHTK, k_BGSK, dropout):
@@ -45,10 +45,10 @@ def attention(
     return None
 
 
-def _shared(
+def _with_shared_keys(
     q_BHTK: Tensor, k_BGSK: Tensor, v_BGSK: Tensor, bias_BHTS: Tensor | None, scale: float, **training: Any
 ) -> Tensor | None:
-    """Rows that read one row of keys are so many more queries of it: nothing is copied."""
+    """Rows that share a row of keys become more queries of one row: no key is copied."""
     (B, H, T, K), n = q_BHTK.shape, len(q_BHTK) // len(k_BGSK)
     folded = q_BHTK.view(B // n, n, H, T, K).transpose(1, 2).reshape(B // n, H, n * T, K)
     if bias_BHTS is not None and bias_BHTS.shape[2] > 1:
@@ -73,15 +73,15 @@ def by_torch(
     )  # fmt: skip
 
 
-def _kernel_learns(q_BHTK: Tensor, k_BGSK: Tensor, v_BGSK: Tensor, bias_BHTS: Tensor | None, dropout: float) -> bool:
-    """Whether our own kernel can train this attention, and beats torch's."""
+def _kernel_trains(q_BHTK: Tensor, k_BGSK: Tensor, v_BGSK: Tensor, bias_BHTS: Tensor | None, dropout: float) -> bool:
+    """Whether our own kernel can train this attention and is faster than torch's."""
     if not torch.is_grad_enabled() or not (q_BHTK.requires_grad or k_BGSK.requires_grad or v_BGSK.requires_grad):
         return False
     if torch.compiler.is_compiling() or q_BHTK.device.type != "cpu" or q_BHTK.shape[3] > WIDEST:
         return False
     if max(q_BHTK.shape[2], k_BGSK.shape[2]) > current().kernel:
         return False
-    if v_BGSK.shape != k_BGSK.shape or k_BGSK.shape[::3] != q_BHTK.shape[::3]:  # torch says what is wrong
+    if v_BGSK.shape != k_BGSK.shape or k_BGSK.shape[::3] != q_BHTK.shape[::3]:  # torch raises the error
         return False
     if bias_BHTS is not None and bias_BHTS.requires_grad:  # T5's positions are learnt
         return False
@@ -89,15 +89,15 @@ def _kernel_learns(q_BHTK: Tensor, k_BGSK: Tensor, v_BGSK: Tensor, bias_BHTS: Te
 
 
 def torch_is_faster(q_BHTK: Tensor, k_BGSK: Tensor, dropout: float) -> bool:
-    """Whether torch's fused kernel beats the written-out steps.
+    """Whether torch's fused kernel is faster than the written-out steps.
 
-    On CPUs it can't drop weights: torch then falls back to steps of its own, with slower random bits.
+    On CPUs it has no dropout: torch then falls back to steps of its own, with slower random bits.
     """
     if q_BHTK.device.type != "cpu":
         return True
     if dropout > 0.0:
         return False
-    if torch.compiler.is_compiling():  # where nothing can be measured
+    if torch.compiler.is_compiling():  # it can't be measured here
         return True
     half = q_BHTK.dtype in (torch.bfloat16, torch.float16)
     backward = torch.is_grad_enabled() and q_BHTK.requires_grad
@@ -116,8 +116,8 @@ def train(
 ) -> Tensor:
     """softmax(q kᵀ · scale + bias) v, where `level` of 256 weights are dropped, by the random numbers of the seed.
 
-    For tensors that `kernels_for` has kernels for. The bias gets no gradient. [B, H, T, K], of which the heads' numbers
-    are side by side: merging heads copies nothing.
+    For tensors that `kernels_for` has kernels for. The bias gets no gradient. The result [B, H, T, K] is a view of
+    [B, T, H, K]: merging heads copies nothing.
     """
     return _Attention.apply(q_BHTK, k_BGSK, v_BGSK, bias_BHTS, scale, level, seed)  # type: ignore[no-untyped-call]
 
@@ -129,14 +129,14 @@ class _Attention(torch.autograd.Function):
     def forward(
         ctx: Any, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, scale: float, level: int, seed: int
     ) -> Tensor:
-        made = kernels()
-        assert made is not None
+        built = kernels()
+        assert built is not None
         (B, H, T, K), S = q.shape, k.shape[2]
         q, k, v = _without_gaps(q), _without_gaps(k), _without_gaps(v)
         added = None if bias is None else _without_gaps(bias.expand(B, H, T, S))
-        y_BTHK, weights = q.new_empty(B, T, H, K), q.new_empty(B, H, S, made.padded(T))
+        y_BTHK, weights = q.new_empty(B, T, H, K), q.new_empty(B, H, S, built.padded(T))
         sizes, dropout, y = attention_sizes(q, k, v), DropoutRecord(seed, level), y_BTHK.transpose(1, 2)
-        made.attend_forward(
+        built.attend_forward(
             axes(q), axes(k), axes(v), None if added is None else axes(added), weights.data_ptr(), axes(y),
             sizes, scale, dropout,
         )  # fmt: skip
@@ -147,16 +147,16 @@ class _Attention(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        made = kernels()
-        assert made is not None
+        built = kernels()
+        assert built is not None
         q, k, v, weights = ctx.saved_tensors
         dq, dk, dv = (torch.empty_like(x.transpose(1, 2), memory_format=torch.contiguous_format) for x in (q, k, v))
         dq, dk, dv = dq.transpose(1, 2), dk.transpose(1, 2), dv.transpose(1, 2)
         grad, (B, H, T, _), S = _without_gaps(grad.to(q.dtype)), q.shape, k.shape[2]
         if grad.shape != q.shape:
             raise ValueError(f"the gradient of {list(q.shape)} heads has shape {list(grad.shape)}")
-        kept = address(weights, (B, H, S, made.padded(T)))
-        made.attend_backward(axes(q), axes(k), axes(v), kept, axes(grad), axes(dq), axes(dk), axes(dv), *ctx.rest)
+        kept = address(weights, (B, H, S, built.padded(T)))
+        built.attend_backward(axes(q), axes(k), axes(v), kept, axes(grad), axes(dq), axes(dk), axes(dv), *ctx.rest)
         return dq, dk, dv, None, None, None, None
 
 

@@ -1,5 +1,5 @@
 /* softmax(q kᵀ · scale + bias) v and its gradients, for short sequences: at 14 tokens torch's kernel takes six times as
- * long to begin and end as to compute. */
+ * long for its overhead as for the sums. */
 
 #include "kernels.h"
 
@@ -61,7 +61,7 @@ static Matrix head_of(const Axes *x, int64_t b, int64_t h, int64_t tokens, int64
     return (Matrix){room, wide, 1};
 }
 
-/* The way home. */
+/* Copies a head's rows back into x. */
 static void settle(Matrix head, const Axes *x, int64_t b, int64_t h, int64_t tokens, int64_t K) {
     float *at = (float *)x->at + b * x->row + h * x->head;
     for (int64_t t = 0; t < tokens; t++) memcpy(at + t * x->token, head.at + t * head.row, 4 * K);
@@ -135,7 +135,7 @@ static void turn_bias(const Axes *bias, int64_t b, int64_t h, int64_t T, int64_t
 
 /* y = dropout(softmax(q kᵀ · scale + bias)) v. q [rows, heads, queries, width], k and v [rows, kv_heads, keys, width],
  * bias [rows, heads, queries, keys] or NULL, y like q; the last axis of each has no gaps. The weights [rows, heads,
- * keys, padded(queries)] are kept for the way back: those that are dropped, with a minus. A query is a column of them,
+ * keys, padded(queries)] are kept for the backward pass: dropped ones with a minus. A query is a column of them,
  * so that a vector holds eight queries' weights of one key, and nothing is ever summed across a vector. */
 int64_t attend_forward(const Axes *q, const Axes *k, const Axes *v, const Axes *bias, float *weights, const Axes *y,
                     const Sizes *sizes, float scale, const Dropout *dropout) {
@@ -174,7 +174,7 @@ int64_t attend_forward(const Axes *q, const Axes *k, const Axes *v, const Axes *
 
 /* With w = softmax(…), d = dropout(w) and y = d v:
  *   dv = dᵀ dy;  dw = dropout(dy vᵀ);  dscores = w · (dw - Σ w dw);  dq = dscores k · scale;  dk = dscoresᵀ q · scale
- * where a key's head adds up what all its queries' heads give. */
+ * where a head of keys adds up the gradients of all its heads of queries. */
 int64_t attend_backward(const Axes *q, const Axes *k, const Axes *v, const float *weights, const Axes *dy, const Axes *dq,
                      const Axes *dk, const Axes *dv, const Sizes *sizes, float scale, const Dropout *dropout) {
     const int64_t H = sizes->heads, T = sizes->queries, S = sizes->keys, K = sizes->width;

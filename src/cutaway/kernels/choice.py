@@ -1,7 +1,7 @@
-"""Which code computes attention, norms, dropout and the loss: our kernels, torch's, or the written-out steps.
+"""The choice of code for attention, norms, dropout and the loss: our kernels, torch's, or the written-out steps.
 
-Borders are lengths of sequences. The usual ones hold unless timing on this machine (`timing.py`) shows another way to
-be clearly faster, CUTAWAY_ATTENTION forces one, or a run goes on with those that it began with.
+Thresholds are lengths of sequences. The usual ones hold unless timing on this machine (`timing.py`) shows another way
+to be clearly faster, CUTAWAY_ATTENTION forces one, or a resumed run has its own.
 """
 
 from collections.abc import Iterator
@@ -18,17 +18,17 @@ from cutaway.kernels import Kernels, kernels
 from cutaway.machine.environment import ATTENTION, forced
 
 ANY = 2**31
-"""A border that no sequence reaches."""
+"""A threshold that no sequence reaches."""
 
 
 @dataclass(frozen=True)
 class KernelChoice:
-    """Sequences up to which length each way is taken; `own`: whether our kernels train at all."""
+    """The longest sequence that each way computes; `own`: whether our kernels train at all."""
 
     own: bool = True
     kernel: int = 128
     """Our kernel trains attention in float32, beyond it torch's. It keeps T × S weights for each head, which torch's
-    makes again."""
+    recomputes."""
     half_steps: int = 191
     """The written-out steps train attention in bfloat16, beyond it torch's fused kernel, whose backward pass is slow on
     short sequences."""
@@ -50,26 +50,26 @@ _CURRENT: ContextVar[KernelChoice | None] = ContextVar("choice", default=None)
 
 
 def current() -> KernelChoice:
-    """The choice that holds in this thread: as a run has it, as forced, or as measured on this machine."""
+    """This thread's choice: a run's own, a forced one, or the one measured on this machine."""
     return _CURRENT.get() or default()
 
 
 @cache
 def default() -> KernelChoice:
-    if (asked := forced(ATTENTION)) is not None:
-        if asked == "kernel" and kernels() is None:
+    if (name := forced(ATTENTION)) is not None:
+        if name == "kernel" and kernels() is None:
             raise ConfigError(
                 f"{ATTENTION.name}=kernel, but there are no kernels of our own here; unset one of the two"
             )
-        return _FORCED[asked]
-    from cutaway.kernels.timing import fastest  # which computes with what is chosen here
+        return _FORCED[name]
+    from cutaway.kernels.timing import fastest  # which imports this module
 
     return fastest()
 
 
 @contextmanager
 def using(choice: KernelChoice) -> Iterator[None]:
-    """While this lasts, in this thread, `current()` is this one."""
+    """Within the block, in this thread, `current()` is `choice`."""
     token = _CURRENT.set(choice)
     try:
         yield
@@ -78,7 +78,7 @@ def using(choice: KernelChoice) -> Iterator[None]:
 
 
 def kernels_for(*tensors: Tensor | None) -> Kernels | None:
-    """The kernels, if they are wanted here and can compute with all of these."""
+    """The kernels, if they are chosen here and can compute with all of these tensors."""
     if torch.compiler.is_compiling() or not current().own:
         return None
     for tensor in tensors:

@@ -1,4 +1,4 @@
-"""Dropout with cheaper random bits than torch's on a CPU: by a kernel of ours, or without one in a few steps."""
+"""Dropout with cheaper random bits than torch's on a CPU: by a kernel of ours, or in a few steps of torch."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,7 +20,7 @@ _GENERATOR: ContextVar[torch.Generator | None] = ContextVar("generator", default
 
 @contextmanager
 def drawn_from(generator: torch.Generator) -> Iterator[None]:
-    """What is dropped in this block is drawn from `generator`, not from torch's global one, which threads share."""
+    """Dropout in this block draws from `generator`, not from torch's global one, which threads share."""
     token = _GENERATOR.set(generator)
     try:
         yield
@@ -59,12 +59,12 @@ def _keep(x: Tensor, draws: Tensor, level: int) -> Tensor:
 
 
 def draw_seed() -> int:
-    """63 random bits, from which a kernel makes as many as it needs."""
+    """63 random bits, a kernel's seed for as many as it needs."""
     return int(torch.empty((), dtype=torch.int64).random_(generator=_GENERATOR.get()))
 
 
 def byte_threshold(p: float) -> int | None:
-    """How many of 256 numbers are dropped; None if bytes are too coarse for this p."""
+    """The numbers of 256 that are dropped; None if bytes are too coarse for this p."""
     level = round(p * _LEVELS)
     return None if level == _LEVELS or (level == 0 and p > 0.0) else level
 
@@ -101,7 +101,7 @@ def add_dropped(x: Tensor | None, f: Tensor, level: int, seed: int) -> Tensor:
 
 
 class _Dropped(torch.autograd.Function):
-    """Nothing is kept but the seed."""
+    """Keeps only the seed for the backward pass."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor | None, f: Tensor, level: int, seed: int) -> Tensor:
@@ -116,9 +116,9 @@ class _Dropped(torch.autograd.Function):
 
 
 def _dropped(x: Tensor | None, f: Tensor, dropout: DropoutRecord) -> Tensor:
-    made = kernels()
-    assert made is not None
+    built = kernels()
+    assert built is not None
     x, f = None if x is None else x.contiguous(), f.contiguous()
     y = torch.empty_like(f)
-    made.add_dropped(optional_address(x, f.shape), address(f, f.shape), f.numel(), dropout, y.data_ptr())
+    built.add_dropped(optional_address(x, f.shape), address(f, f.shape), f.numel(), dropout, y.data_ptr())
     return y

@@ -1,13 +1,14 @@
-/* The loops of cutaway's engines and of training: built on first use by the machine's own compiler (see __init__.py); without one, torch
- * does the same in more steps. Numbers are float32; tensors have no gaps unless their strides are given. */
+/* The loops of cutaway's engines and of training: built on first use by the machine's own compiler (see __init__.py);
+ * without one, torch does the same in more steps. Numbers are float32; tensors are
+ * contiguous unless their strides are given. */
 
 #include <math.h>
 #include <stdint.h>
 
-#define MANY 32768 /* numbers that are worth a second thread */
-#define UNROLLED _Pragma("GCC unroll 8") /* loops over what shall be in registers */
+#define MANY 32768 /* numbers that make a second thread worthwhile */
+#define UNROLLED _Pragma("GCC unroll 8") /* loops over variables meant for registers */
 
-/* WIDE numbers are a vector, in whole ones of which attention keeps keys, values and weights */
+/* WIDE numbers are a vector; attention pads keys, values and weights to whole ones */
 #ifdef __AVX512F__
 #define WIDE 16
 #else
@@ -31,7 +32,7 @@ void linear(const Linear *layer, const float *x, int64_t rows, float *y, void *r
 int64_t linear_room(int64_t n_in, int64_t rows); /* the bytes of `room` */
 void activate(int64_t activation, float *y, int64_t n);
 
-/* attention.c: softmax(q kᵀ · scale + bias) v. What needs memory of its own gives 0, or 1 if there was none. */
+/* attention.c: softmax(q kᵀ · scale + bias) v. Functions that allocate memory return 0, or 1 if there was none. */
 
 typedef struct {
     const float *at;
@@ -65,11 +66,11 @@ void rotate(const Rotation *rotation, const Axes *x, const Axes *y, const Sizes 
 
 void top(const float *x, int64_t rows, int64_t n, int64_t k, float *values, int64_t *ids, float *totals);
 
-/* Training: each thread has its own share of a step, so none of these asks for a second one */
+/* Training: each thread has a micro-batch of its own, so none of these starts a second one */
 
 typedef struct {
     uint64_t seed;
-    int64_t level; /* of 256 numbers, so many become 0 */
+    int64_t level; /* of 256 numbers, this many become 0 */
 } Dropout;
 
 /* attention_training.c: attend(), and its gradients */

@@ -1,10 +1,10 @@
-/* The loss over a vocabulary, in one go where torch takes five passes through the logits. */
+/* The loss over a vocabulary, in one pass where torch takes five passes through the logits. */
 
 #include "kernels.h"
 
 /* Each row of logits x [rows, n] becomes its gradient, softmax(x) - ((1 - smoothing) · label's one + smoothing / n).
- * of_label [rows] = log Σ eˣ - x[label], what the right answer costs; of_all = log Σ eˣ - mean(x), the mean over all
- * answers, which is lost if a number is. */
+ * of_label [rows] = log Σ eˣ - x[label], the cost of the label; of_all = log Σ eˣ - mean(x), the mean cost of all words,
+ * not finite if a logit is not. */
 void vocabulary_loss(float *x, const int64_t *labels, int64_t rows, int64_t n, float smoothing, float *of_label,
                      float *of_all) {
     const float even = smoothing / (float)n;

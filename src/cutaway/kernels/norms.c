@@ -1,4 +1,4 @@
-/* What is done to each token by itself: norms and rotation, one call each instead of torch's six to eight. */
+/* Operations on single tokens: norms and rotation, one call each instead of torch's six to eight. */
 
 #include "kernels.h"
 

@@ -1,4 +1,4 @@
-"""Norms in one go, with the residual connection before them, where our kernel can train them."""
+"""Fused training of norms, with the residual connection before them, by our kernel."""
 
 from typing import Any
 
@@ -15,10 +15,9 @@ from cutaway.kernels.dropout import byte_threshold, draw_seed
 def norm(
     x: Tensor, f: Tensor | None, weight_D: Tensor, bias_D: Tensor | None, epsilon: float, dropout: float = 0.0
 ) -> Tensor | None:
-    """norm(x + dropout(f)), or norm(x), of a network that learns; RMS norm if there is no bias. None where torch's
-    steps have to do it."""
+    """norm(x + dropout(f)), or norm(x), in training; RMS norm if there is no bias. None where the kernel can't."""
     if not torch.is_grad_enabled() or x.shape[-1:] != weight_D.shape or (f is not None and f.shape != x.shape):
-        return None  # torch says what is wrong with the shapes
+        return None  # torch raises the error about shapes
     threshold = byte_threshold(dropout)
     if threshold is None or kernels_for(x, f, weight_D) is None:
         return None
@@ -39,7 +38,7 @@ def add_norm(
 
 
 class _AddNorm(torch.autograd.Function):
-    """What is kept: the rows without weight and bias, what each was divided by, and the seed."""
+    """Keeps the normalised rows, the factor of each, and the seed."""
 
     @staticmethod
     def forward(
@@ -52,32 +51,32 @@ class _AddNorm(torch.autograd.Function):
         level: int,
         seed: int,
     ) -> Tensor:
-        made = kernels()
-        assert made is not None
+        built = kernels()
+        assert built is not None
         n = x.shape[-1]
         x, f, weight = x.contiguous(), None if f is None else f.contiguous(), weight.contiguous()
         bias = None if bias is None else bias.contiguous()
-        y, normalized, shares = torch.empty_like(x), torch.empty_like(x), x.new_empty(x.shape[:-1])
+        y, normalized, scales = torch.empty_like(x), torch.empty_like(x), x.new_empty(x.shape[:-1])
         ctx.epsilon, ctx.dropout = epsilon, DropoutRecord(seed, level)
-        made.add_norm_forward(
-            address(x, x.shape), optional_address(f, x.shape), _norm(weight, bias, epsilon, n), shares.numel(), n,
-            ctx.dropout, y.data_ptr(), normalized.data_ptr(), shares.data_ptr(),
+        built.add_norm_forward(
+            address(x, x.shape), optional_address(f, x.shape), _norm(weight, bias, epsilon, n), scales.numel(), n,
+            ctx.dropout, y.data_ptr(), normalized.data_ptr(), scales.data_ptr(),
         )  # fmt: skip
-        ctx.save_for_backward(normalized, shares, weight, bias)
+        ctx.save_for_backward(normalized, scales, weight, bias)
         return y
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        made = kernels()
-        assert made is not None
-        normalized, shares, weight, bias = ctx.saved_tensors
+        built = kernels()
+        assert built is not None
+        normalized, scales, weight, bias = ctx.saved_tensors
         grad, dx, n = grad.to(normalized.dtype).contiguous(), torch.empty_like(normalized), normalized.shape[-1]
         to_weight, to_bias = torch.zeros_like(weight), None if bias is None else torch.zeros_like(bias)
         df = torch.empty_like(dx) if ctx.needs_input_grad[1] and ctx.dropout.level else None
-        made.add_norm_backward(
-            address(grad, dx.shape), address(normalized, dx.shape), address(shares, dx.shape[:-1]),
-            _norm(weight, bias, ctx.epsilon, n), shares.numel(), n, ctx.dropout, dx.data_ptr(),
+        built.add_norm_backward(
+            address(grad, dx.shape), address(normalized, dx.shape), address(scales, dx.shape[:-1]),
+            _norm(weight, bias, ctx.epsilon, n), scales.numel(), n, ctx.dropout, dx.data_ptr(),
             None if df is None else df.data_ptr(), to_weight.data_ptr(),
             None if to_bias is None else to_bias.data_ptr(),
         )  # fmt: skip

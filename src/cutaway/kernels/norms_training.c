@@ -1,5 +1,5 @@
 /* The residual connection in training, x + dropout(f) and its norm, forward and backward: one pass through memory each,
- * where torch takes six. The random bytes are made again on the way back instead of being kept. */
+ * where torch takes six. The random bytes are made again in the backward pass instead of being kept. */
 
 #include "kernels.h"
 
@@ -24,13 +24,13 @@ static void drop(const float *restrict x, const float *restrict f, int64_t n, co
     }
 }
 
-/* On the way back, df = dropout(dy): the same without x. */
+/* Backward, df = dropout(dy): the same without x. */
 void add_dropped(const float *x, const float *f, int64_t n, const Dropout *dropout, float *y) {
     drop(x, f, n, dropout, 0, y);
 }
 
 /* y = norm(x + dropout(f)) of each row; f may be NULL. (x - μ) / √(σ² + epsilon) and the shares 1 / √(σ² + epsilon) are
- * kept for the way back. */
+ * kept for the backward pass. */
 void add_norm_forward(const float *x, const float *f, const Norm *norm, int64_t rows, int64_t n, const Dropout *dropout,
                       float *y, float *normalized, float *shares) {
     const int64_t words = (n + 7) / 8;

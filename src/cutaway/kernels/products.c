@@ -1,14 +1,14 @@
 /* Products with weights of 8 bits, as fast as the processor multiplies bytes.
  *
  * A weight is quantised once: each output channel has a scale, and each GROUP of its numbers a multiplier of it from 1 to
- * 255. A row of x is quantised when it comes, x ≈ low + scale · q. What lies far beyond the others would make all steps
- * wide: q is from 0 to 255 within FAR times the mean magnitude, and an outlier has a second digit, q = low digit + 256 ·
+ * 255. A row of x is quantised on the fly, x ≈ low + scale · q. Outliers would make all steps wide: q is from
+ * 0 to 255 within FAR times the mean magnitude, and an outlier has a second digit, q = low digit + 256 ·
  * high digit, which is multiplied by itself. Products within a group are whole numbers, exact; groups are added in one
  * order whichever rows are computed together, so a row does not depend on its neighbours.
  *
  * The weight is packed into tiles of some columns, in each of them four neighbours together, as the instruction takes
- * them. What is read from memory is read once and in order, so that one row is as fast as memory; many rows share it from
- * the nearest cache.
+ * them. It is read from memory once and in order, so that one row is as fast as memory; many rows share it from the
+ * nearest cache.
  *
  *     column   0           1              TILE - 1
  *     k        0 1 2 3     0 1 2 3    …   0 1 2 3        then the same for k = 4 … 7, and so on
@@ -54,7 +54,7 @@ void activate(int64_t activation, float *y, int64_t n) {
     }
 }
 
-/* --- what the processor multiplies ------------------------------------------------------------------------------ */
+/* --- instructions ----------------------------------------------------------------------------------------------- */
 
 /* ROWS are computed at once, as many as the registers hold with their sums. `added` takes STEP numbers of a row by as many
  * weights of each column; after SPAN numbers, whole sums become floats. */
@@ -68,7 +68,7 @@ void activate(int64_t activation, float *y, int64_t n) {
 #define SPAN GROUP
 #define STEP 4
 #define FEW 48     /* of so many numbers one may be an outlier; if more are, the range is made wider */
-#define NEARBY 0   /* bytes of a weight that one row needs not ask for ahead */
+#define NEARBY 0   /* bytes of a weight that one row does not prefetch */
 #define LARGEST_FOUR 0
 typedef __m512i Whole;
 typedef __m512 Real;
@@ -202,8 +202,8 @@ static inline Real with_whole(Real sum, Whole total, const uint8_t *multipliers)
 #define LARGEST_FOUR 0
 #endif
 
-/* What a weight must be like: columns of a tile (0: there is no instruction for it), numbers that share a multiplier, and
- * how large four of one sign that are added in 16 bits may be together (0: none are). */
+/* The layout of a weight: columns of a tile (0: there is no instruction for it), numbers that share a multiplier, and
+ * the largest sum of four of one sign that are added in 16 bits (0: none are). */
 int64_t tile_columns(void) { return TILE; }
 int64_t group_size(void) { return GROUP; }
 int64_t largest_four(void) { return LARGEST_FOUR; }
@@ -230,7 +230,7 @@ typedef struct {
 static inline int64_t most_outliers(int64_t n) { return n / FEW; }
 static inline int64_t padded_width(int64_t n) { return (n + 7) / 8 * 8; }
 
-/* What `linear` needs beside: for each row its Row, its outliers, and the quantised numbers. */
+/* The scratch space of `linear`: for each row its Row, its outliers, and the quantised numbers. */
 int64_t linear_room(int64_t n_in, int64_t rows) {
 #if TILE
     return rows * (int64_t)(sizeof(Row) + (most_outliers(n_in) + 1) * sizeof(Outlier) + padded_width(n_in));
@@ -311,10 +311,10 @@ static void quantize_row(const float *x, int64_t n, int64_t r, int64_t R, uint8_
 /* --- products --------------------------------------------------------------------------------------------------- */
 
 #define NEAR 196608 /* bytes of rows that stay in a core's own cache while all tiles are multiplied with them */
-#define AHEAD 16384 /* bytes of a weight that are on their way from memory while one row is multiplied */
+#define AHEAD 16384 /* bytes of a weight that are prefetched while one row is multiplied */
 
-/* Where whole sums end with the group: adds the high digits of one key by the weights of a tile to those of the others;
- * gives the first outlier of the next key. */
+/* Where integer sums end with the group: adds the high digits of one key by the weights of a tile to those of the
+ * others; returns the first outlier of the next key. */
 static inline const Outlier *add_to_group(const Outlier *outlier, const int8_t *weight, Whole total[VECTORS]) {
     Whole high[VECTORS];
     UNROLLED for (int c = 0; c < VECTORS; c++) high[c] = repeated(0);
@@ -374,7 +374,7 @@ static inline __attribute__((always_inline)) void tile(const int R, const int ah
                 UNROLLED for (int c = 0; c < VECTORS; c++) total[r][c] = repeated(0);
         Factor factor[VECTORS];
         UNROLLED for (int c = 0; c < VECTORS; c++) factor[c] = factor_of(of_group + c * LANES);
-        /* Not unrolled: the processor foresees loads by the place in the program that they come from. */
+        /* Not unrolled: the processor's prefetcher goes by the instruction that loads. */
         _Pragma("GCC unroll 1") for (int64_t k = 0; k < n; k += STEP, w += STEP * TILE, q += STEP * R) {
             if (ahead)
                 UNROLLED for (int c = 0; c < STEP * TILE; c += 64) __builtin_prefetch(w + c + AHEAD);

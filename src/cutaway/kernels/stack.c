@@ -1,6 +1,6 @@
 /* All blocks of a stack in one call, as parts/block.py has them one by one: attention, attention over the encoder's
- * output if there is one, feed-forward, each with add & norm. What a step of a small model costs is then the products,
- * not the calls. */
+ * output if there is one, feed-forward, each with add & norm. A step of a small model then takes the time of its products,
+ * not of its calls. */
 
 #include "kernels.h"
 
@@ -47,7 +47,7 @@ static void keep(const float *from, int64_t step, float *to, const Stack *stack,
                 memcpy(to + ((b * G + g) * call->room + call->past + t) * K, from + (b * T + t) * step + g * K, 4 * K);
 }
 
-/* act(gate) · up, where x has both side by side */
+/* act(gate) · up, where x holds both side by side */
 static void gated(int64_t activation, float *x, int64_t rows, int64_t n, float *y) {
 #pragma omp parallel for if (rows * n > MANY)
     for (int64_t row = 0; row < rows; row++) {
@@ -121,13 +121,13 @@ static void add_and_norm(const Stack *stack, const Call *call, int64_t i, float 
 
 static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 
-/* x [rows, queries, width] goes through all blocks, in place. Gives 0, or 1 if there was no memory for it. */
+/* x [rows, queries, width] through all blocks, in place. Returns 0, or 1 if there was no memory for it. */
 int64_t run_stack(const Stack *stack, const Call *call, float *x) {
     const int64_t N = call->rows * call->queries, D = stack->width, E = stack->heads * stack->d_head;
     const int64_t n_qkv = (stack->heads + 2 * stack->kv_heads) * stack->d_head;
     const int64_t n_wide = most(n_qkv, stack->d_ff * (stack->gate ? 3 : 1));
     const int64_t n_quantized = linear_room(most(most(D, E), stack->d_ff), N);
-    const int64_t n_floats = PADDED(N * (2 * D + E + n_wide)); /* what follows them is aligned, too */
+    const int64_t n_floats = PADDED(N * (2 * D + E + n_wide)); /* padded, to align the rest */
     float *all = malloc(4 * n_floats + n_quantized);
     if (!all) return 1;
     int64_t failed = 0;

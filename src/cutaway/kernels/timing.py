@@ -1,4 +1,4 @@
-"""The ways to compute attention, timed on this machine."""
+"""The ways to compute attention and norms, timed on this machine."""
 
 from collections.abc import Callable
 
@@ -23,12 +23,12 @@ Way = Callable[[], object]
 
 
 def fastest() -> KernelChoice:
-    """The usual borders, moved where another way is clearly faster on this machine."""
-    return chosen(attention_times())
+    """The usual thresholds, moved where another way is clearly faster on this machine."""
+    return choice_of(attention_times())
 
 
-def chosen(times: Numbers) -> KernelChoice:
-    """What follows from these times."""
+def choice_of(times: Numbers) -> KernelChoice:
+    """The choice that follows from these times."""
     own = all(
         times[f"{way} fused 16"] * CLEARLY >= times[f"{way} kernel 16"]
         for way in ("float32", "norm")
@@ -36,29 +36,29 @@ def chosen(times: Numbers) -> KernelChoice:
     )
     return KernelChoice(
         own=own,
-        kernel=_border(times, "float32 kernel", "float32 fused", LENGTHS, USUAL.kernel),
-        half_steps=_border(times, "bfloat16 steps", "bfloat16 fused", LENGTHS, USUAL.half_steps),
-        running=_border(times, "running kernel", "running fused", RUNNING_LENGTHS, USUAL.running),
-        running_wide=_border(times, "wide kernel", "wide fused", RUNNING_LENGTHS, USUAL.running_wide),
+        kernel=_threshold(times, "float32 kernel", "float32 fused", LENGTHS, USUAL.kernel),
+        half_steps=_threshold(times, "bfloat16 steps", "bfloat16 fused", LENGTHS, USUAL.half_steps),
+        running=_threshold(times, "running kernel", "running fused", RUNNING_LENGTHS, USUAL.running),
+        running_wide=_threshold(times, "wide kernel", "wide fused", RUNNING_LENGTHS, USUAL.running_wide),
     )
 
 
-def _border(times: Numbers, way: str, other: str, lengths: tuple[int, ...], usual: int) -> int:
-    """Up to which length `way` is the one to take.
+def _threshold(times: Numbers, way: str, other: str, lengths: tuple[int, ...], usual: int) -> int:
+    """The longest sequence for which `way` is taken.
 
-    Within the usual border it is, unless the other is clearly faster; beyond, only if it is clearly faster itself.
+    Up to the usual threshold it is, unless the other is clearly faster; beyond, only if it is clearly faster itself.
     """
-    border = 0
+    threshold = 0
     for length in lengths:
         if f"{way} {length}" not in times:
             return usual
         gain = times[f"{other} {length}"] / times[f"{way} {length}"]
         if length <= usual and gain * CLEARLY < 1:
-            return border
+            return threshold
         if length > usual and gain < CLEARLY:
             break
-        border = length
-    return max(border, usual)
+        threshold = length
+    return max(threshold, usual)
 
 
 def attention_times() -> Numbers:
@@ -68,7 +68,7 @@ def attention_times() -> Numbers:
 
 
 def _measure() -> Numbers:
-    torch.set_num_threads(1)  # as training has it
+    torch.set_num_threads(1)  # as in training
     found: Numbers = {}
     built = kernels()
     for length in LENGTHS:
@@ -113,7 +113,7 @@ def _training(length: int, dtype: torch.dtype) -> dict[str, Way]:
 def _norm(n_rows: int = 512, width: int = 128, p: float = 0.1) -> dict[str, Way]:
     """norm(x + dropout(f)), forward and backward, by our kernel and by torch's.
 
-    Of the two the kernel gains most where something is dropped, as in nearly every training.
+    The kernel gains most with dropout, which nearly every training has.
     """
     generator = torch.Generator().manual_seed(0)
     x, f = (torch.randn(n_rows, width, generator=generator).requires_grad_() for _ in range(2))

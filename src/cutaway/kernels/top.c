@@ -1,4 +1,4 @@
-/* What a step of any search computes of its logits: the few largest, and the logarithm of the sum of all. */
+/* The few largest logits of a search step, and the log-sum-exp of all. */
 
 #include "kernels.h"
 
@@ -10,7 +10,7 @@ static inline float largest(const float *x) {
     return most;
 }
 
-/* Into its place among the k largest so far, after those that are as large. */
+/* Inserts a number among the k largest so far, after equal ones. */
 static void insert(float value, int64_t id, int64_t k, float *values, int64_t *ids) {
     int64_t place = k - 1;
     for (; place > 0 && values[place - 1] < value; place--) {
@@ -21,8 +21,8 @@ static void insert(float value, int64_t id, int64_t k, float *values, int64_t *i
     ids[place] = id;
 }
 
-/* The k largest of n numbers, largest first, and where they are. Few numbers are among the largest so far, so most blocks
- * are passed by after one look at their largest. */
+/* The k largest of n numbers, largest first, and their indices. Few numbers are among the largest so far, so most blocks
+ * are skipped by a comparison of their largest. */
 static void top_row(const float *x, int64_t n, int64_t k, float *values, int64_t *ids) {
     for (int64_t i = 0; i < k; i++) {
         insert(x[i], i, i + 1, values, ids);
@@ -41,7 +41,7 @@ static float log_total(const float *x, int64_t n, float most) {
     return logf(sum) + most;
 }
 
-/* x [rows, n]; values and ids [rows, k]; totals [rows], or NULL if nobody asks for them */
+/* x [rows, n]; values and ids [rows, k]; totals [rows], or NULL if not needed */
 void top(const float *x, int64_t rows, int64_t n, int64_t k, float *values, int64_t *ids, float *totals) {
 #pragma omp parallel for if (rows * n > MANY && rows > 1)
     for (int64_t row = 0; row < rows; row++) {

@@ -7,7 +7,7 @@ Each room measures what it has to choose from (`kernels/timing.py`, `training/pr
 from cutaway.machine.environment import VARIABLES
 from cutaway.machine.environment import forced as _forced
 
-for _variable in VARIABLES:  # a slip is told whether it is needed or not
+for _variable in VARIABLES:  # a wrong value is an error even where it is not needed
     _forced(_variable)
 
 CLEARLY = 1.3

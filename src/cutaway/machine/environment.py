@@ -3,7 +3,7 @@
 import os
 from dataclasses import dataclass
 
-from cutaway.checks import whole
+from cutaway.checks import parse_int
 from cutaway.errors import ConfigError
 
 
@@ -17,7 +17,7 @@ class Variable:
 
 
 PRECISION = Variable(
-    "CUTAWAY_PRECISION", ("float32", "bfloat16"), "what trainings take, and what weights stored in bfloat16 run in"
+    "CUTAWAY_PRECISION", ("float32", "bfloat16"), "the precision of training, and of running weights stored in bfloat16"
 )
 KERNELS = Variable(
     "CUTAWAY_KERNELS",
@@ -27,7 +27,7 @@ KERNELS = Variable(
 ATTENTION = Variable(
     "CUTAWAY_ATTENTION", ("kernel", "fused", "steps"), "our kernel, torch's, or the written-out steps, wherever it can"
 )
-ENGINE = Variable("CUTAWAY_ENGINE", ("native", "ctranslate2"), "the engine that writes text, where none is asked for")
+ENGINE = Variable("CUTAWAY_ENGINE", ("native", "ctranslate2"), "the engine that writes text, unless one is given")
 THREADS = Variable("CUTAWAY_THREADS", (), "cores to use at most")
 
 VARIABLES = (PRECISION, KERNELS, ATTENTION, ENGINE, THREADS)
@@ -42,7 +42,7 @@ def forced(variable: Variable) -> str | None:
         return None
     if variable is KERNELS and value == "0":
         return "off"
-    if not variable.values and not 1 <= (whole(value) or 0) <= 4096:
+    if not variable.values and not 1 <= (parse_int(value) or 0) <= 4096:
         raise ConfigError(f"{variable.name}={value[:60]!r} is no number of cores; give 1 to 4096, or unset it")
     if variable.values and value not in variable.values:
         known = ", ".join(variable.values)
@@ -51,7 +51,7 @@ def forced(variable: Variable) -> str | None:
 
 
 def unknown_variables() -> str | None:
-    """A sentence about variables named CUTAWAY_… that mean nothing, usually a slip; None if there are none."""
+    """A warning about unknown variables named CUTAWAY_…, usually misspelt; None if there are none."""
     known = [*(variable.name for variable in VARIABLES), *OTHERS]
     unknown = sorted(name for name in os.environ if name.startswith("CUTAWAY_") and name not in known)
     return f"cutaway reads no {', '.join(unknown)} (known: {', '.join(known)})" if unknown else None

@@ -1,5 +1,5 @@
-"""Measurements of this machine: made on first need, kept in the user's cache, made again when processor, torch or the
-number of threads change."""
+"""Measurements of this machine: made on first use, kept in the user's cache, made again when the processor, torch or
+the number of threads changes."""
 
 import hashlib
 import json
@@ -20,12 +20,12 @@ from cutaway.files import parse_json
 from cutaway.machine import processor
 
 FORMAT = 2
-"""Of the file, and of what is measured: a change makes every machine measure again."""
+"""The version of the file and of the measurements: with another one every machine measures again."""
 _LARGEST = 100_000  # bytes of a file of measurements
 _ROUNDS = 8  # of a comparison, at most
 
 Numbers = dict[str, float]
-"""What a measurement found: seconds, or products a second, by name."""
+"""Results of a measurement by name: seconds, or products a second."""
 
 _known: dict[str, Numbers] = {}
 _locks: defaultdict[str, Lock] = defaultdict(Lock)
@@ -51,10 +51,10 @@ def measured(name: str, measure: Callable[[], Mapping[str, float]]) -> Numbers:
 def best_of(
     ways: Mapping[str, Callable[[], object]], seconds: float, clock: Callable[[], float] = time.thread_time
 ) -> Numbers:
-    """The shortest time of each way, in turns: a first round that does not count, then two or more until time is up.
+    """The shortest time of each way, in turns: a warm-up round, then two or more until time is up.
 
-    Time is what this thread computes, so that it does not count how long other programs had the core. Ways that use
-    several threads need another clock.
+    The default clock counts this thread's processor time, without the time that other programs had the core. Ways that
+    use several threads need another clock.
     """
     began = time.perf_counter()
     for way in ways.values():
@@ -71,14 +71,14 @@ def best_of(
 
 
 def forget() -> None:
-    """Measures anew on next need: what is known in this process and in the cache is dropped."""
+    """Drops the measurements of this process and of the cache; they are made again on next use."""
     _known.clear()
     with suppress(OSError):
         _path().unlink(missing_ok=True)
 
 
 def facts() -> dict[str, object]:
-    """What measurements are kept by."""
+    """The facts that measurements depend on; the key of their file."""
     return {
         "format": FORMAT, "processor": list(processor.identity()), "torch": torch.__version__,
         "threads": torch.get_num_threads(),
@@ -94,7 +94,7 @@ def _path() -> Path:
 
 
 def _read() -> dict[str, Numbers]:
-    """What the cache has for this machine. A file that is damaged, foreign or not to be read has nothing."""
+    """This machine's measurements in the cache; none if the file is damaged, of another machine or unreadable."""
     try:
         path = _path()
         if path.stat().st_size > _LARGEST:
@@ -108,15 +108,14 @@ def _read() -> dict[str, Numbers]:
 
 
 def _is_sound(numbers: object) -> bool:
-    """Positive numbers by name: nothing else was ever measured."""
+    """Whether these are measurements: positive numbers by name."""
     return isinstance(numbers, dict) and all(
         type(value) in (int, float) and math.isfinite(value) and value > 0 for value in numbers.values()
     )
 
 
 def _keep(name: str, numbers: Numbers) -> None:
-    """Adds a measurement to the file, which is whole at any moment; where it can't be written, every process measures
-    for itself."""
+    """Adds a measurement to the file, atomically; where it can't be written, every process measures for itself."""
     with suppress(OSError):
         path = _path()
         contents = {"machine": facts(), "measured": {**_read(), name: numbers}}
@@ -134,7 +133,7 @@ def _in_a_thread(measure: Callable[[], Mapping[str, float]]) -> Numbers:
     def work() -> None:
         try:
             found.append({name: float(value) for name, value in measure().items()})
-        except BaseException as error:  # it is raised where the numbers are awaited
+        except BaseException as error:  # raised again by the caller's thread
             failed.append(error)
 
     n = torch.get_num_threads()
@@ -145,7 +144,7 @@ def _in_a_thread(measure: Callable[[], Mapping[str, float]]) -> Numbers:
     except KeyboardInterrupt:  # a thread that is still in torch when Python ends aborts the process
         thread.join()
         raise
-    torch.set_num_threads(n)  # part of what a thread sets holds for all
+    torch.set_num_threads(n)  # part of this setting holds for all threads
     if failed:
         raise failed[0]
     return found[0]

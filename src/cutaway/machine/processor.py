@@ -1,4 +1,4 @@
-"""What the processor is: its name, cores and instructions. It says what may be tried, not what is fast."""
+"""The processor: its name, cores and instructions. They say what may be tried, not what is fast."""
 
 import os
 import platform
@@ -10,21 +10,21 @@ import torch
 
 @cache
 def name() -> str:
-    """As the system calls it: `AMD EPYC`."""
+    """The system's name for it: `AMD EPYC`."""
     return _cpuinfo().get("model name") or platform.processor() or platform.machine()
 
 
 @cache
 def identity() -> tuple[str, ...]:
-    """What tells this processor from others: clouds give the same name to several generations."""
-    told = [_cpuinfo().get(key, "") for key in ("model name", "cpu family", "model", "stepping")]
-    return (platform.system(), platform.machine(), name(), *told, *instructions())
+    """The facts that identify this processor: clouds give the same name to several generations."""
+    model = [_cpuinfo().get(key, "") for key in ("model name", "cpu family", "model", "stepping")]
+    return (platform.system(), platform.machine(), name(), *model, *instructions())
 
 
 @cache
 def instructions() -> tuple[str, ...]:
     """The instruction sets that torch found: avx2, avx512_bf16, …"""
-    return tuple(sorted(name for name, there in torch.cpu.get_capabilities().items() if there is True))
+    return tuple(sorted(name for name, value in torch.cpu.get_capabilities().items() if value is True))
 
 
 def cores() -> int:
@@ -33,7 +33,7 @@ def cores() -> int:
 
 
 def has_bfloat16() -> bool:
-    """Whether there are instructions for bfloat16; without them torch emulates it, and it is never worth a try."""
+    """Whether there are instructions for bfloat16; without them torch emulates it, which is never faster."""
     return bool({"avx512_bf16", "amx_bf16", "bf16"} & set(instructions()))  # the last: Arm's
 
 

@@ -1,4 +1,4 @@
-"""How fast this machine multiplies and copies: what `cutaway machine` shows, and what sizes of work are chosen by."""
+"""The speed of products and copies on this machine, which `cutaway machine` shows and sizes of work depend on."""
 
 import time
 

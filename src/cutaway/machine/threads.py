@@ -1,4 +1,4 @@
-"""Threads: a worker for each core with one thread of torch's, and how many threads share a product."""
+"""Threads: a worker for each core with one thread of torch's, and the number of threads that share a product."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +17,7 @@ R = TypeVar("R")
 
 
 def limit() -> None:
-    """torch uses at most as many cores as CUTAWAY_THREADS says."""
+    """Limits torch's threads to CUTAWAY_THREADS."""
     if (n := forced(THREADS)) is not None:
         torch.set_num_threads(min(int(n), cores()))
 
@@ -25,8 +25,8 @@ def limit() -> None:
 def side_by_side(function: Callable[[X], R], items: Sequence[X], *, parallel: bool = True) -> Iterator[R]:
     """`map` with a thread of its own for every core, results in order.
 
-    A core that computes a batch of its own never waits for the others; torch's way, all of them on one batch, waits
-    after each of a hundred steps. Few items are taken one by one, and all of them if not `parallel`.
+    A core that computes a batch of its own never waits for the others; torch's way, all cores on one batch, waits after
+    each of a hundred steps. A few items, or all if not `parallel`, are computed one by one.
     """
     n = torch.get_num_threads()
     if n == 1 or len(items) < 2 * n or not parallel:
@@ -39,18 +39,18 @@ def side_by_side(function: Callable[[X], R], items: Sequence[X], *, parallel: bo
             yield future.result()
     finally:
         pool.shutdown(cancel_futures=True)
-        torch.set_num_threads(n)  # part of what a thread sets holds for all
+        torch.set_num_threads(n)  # part of this setting holds for all threads
 
 
 class AdaptiveThreads:
-    """As many of torch's threads as the machine has cores to spare: all of them, or one while others keep it busy.
+    """As many of torch's threads as cores are idle: all of them, or one while other programs keep the machine busy.
 
-    Threads that compute one product together wait for the slowest of them. Where others keep the cores busy, one
-    of them is always off its core, and 100 captions took 5.4, 4.6 and 135 s instead of 2.1. Linux tells how long this
-    thread was ready to run and had no core; where it does not, all threads are used.
+    Threads that compute one product together wait for the slowest of them. Where other programs keep the cores busy,
+    one of them is always off its core, and 100 captions took 5.4, 4.6 and 135 s instead of 2.1. Linux reports how long
+    this thread was ready to run and had no core; where it does not, all threads are used.
     """
 
-    EVERY = 0.1  # seconds between two looks
+    EVERY = 0.1  # seconds between two readings
     BUSY = 0.1  # waiting, as a share of the time that it could have run
     LONGEST = 3.2  # seconds until more threads are tried again, at most
 
@@ -58,24 +58,24 @@ class AdaptiveThreads:
         """`n`: all of them, which torch uses now."""
         self.n = self.now = n
         self.pause = 4 * self.EVERY
-        self.seen = _run_and_wait()
-        self.looked = self.reduced = 0.0
+        self.times = _run_and_wait()
+        self.read_at = self.reduced = 0.0
         if self._was_busy((0, 0)):
             self.set(1)
 
     def set(self, n: int) -> None:
-        """So many threads share a product from now on."""
+        """Sets the number of threads that share a product."""
         if n != self.now:
             self.now = n
             torch.set_num_threads(n)
 
     def adjust(self) -> None:
-        """Looks again, every so often: call it between two steps of the work."""
+        """Adapts the number of threads; call it between two steps of the work."""
         now = time.monotonic()
-        if now - self.looked < self.EVERY:
+        if now - self.read_at < self.EVERY:
             return
-        self.looked = now
-        before, self.seen = self.seen, _run_and_wait()
+        self.read_at = now
+        before, self.times = self.times, _run_and_wait()
         if self._was_busy(before):
             if self.now > 1:
                 self.pause = min(2 * self.pause, self.LONGEST)
@@ -85,12 +85,12 @@ class AdaptiveThreads:
             self.set(self.n)
 
     def _was_busy(self, before: tuple[int, int]) -> bool:
-        run, wait = (after - earlier for after, earlier in zip(self.seen, before, strict=True))
+        run, wait = (after - earlier for after, earlier in zip(self.times, before, strict=True))
         return wait > self.BUSY * (run + wait)
 
 
 def _run_and_wait() -> tuple[int, int]:
-    """Nanoseconds that this thread has run, and has waited for a core; 0 where the system does not tell."""
+    """Nanoseconds that this thread has run, and has waited for a core; 0 where the system does not report them."""
     try:
         run, wait, _ = Path("/proc/thread-self/schedstat").read_text(encoding="ascii").split()
         return int(run), int(wait)

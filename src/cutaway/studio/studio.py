@@ -24,7 +24,7 @@ from cutaway.seeing.render.model_json import longest, model_to_json
 from cutaway.seeing.render.serialize import top_of, trace_to_json
 from cutaway.seeing.trace.inputs import ModelInputs, default_generation, prepare, run_traced
 from cutaway.seeing.trace.labels import Spelling
-from cutaway.seeing.trace.search_trace import next_logits, quickest, search
+from cutaway.seeing.trace.search_trace import next_logits, running_network, search
 from cutaway.seeing.trace.trace import Trace
 from cutaway.studio import slicing
 from cutaway.studio.limits import Limits
@@ -204,7 +204,7 @@ class Studio:
         spelled, tokenizer = self._spelling(model), model.tokenizer
         assert tokenizer is not None
         prompt, ids = self._prompt(model, request.text), list(request.prefix)
-        written = stream(quickest(model), prompt, options, model.usage, tokenizer.decode)
+        written = stream(running_network(model), prompt, options, model.usage, tokenizer.decode)
         for token in islice(written, len(ids), None):  # it begins with the prefix, which the client knows
             check()
             ids.append(token.id)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from cutaway.checkpoints.weights import raw_bytes
 from cutaway.errors import CheckpointError
-from cutaway.files import rights
+from cutaway.files import file_mode
 
 _ROOM = 248  # bytes for the header, which is written last: how many vectors there are is known only then
 
@@ -31,7 +31,7 @@ def write_vectors(path: Path, vectors: Iterator[Tensor]) -> tuple[int, int]:
                 header = json.dumps({"__metadata__": {"format": "pt"}, "vectors": tensor}).encode()
                 file.seek(0)
                 file.write(struct.pack("<Q", _ROOM) + header.ljust(_ROOM))
-            aside.chmod(rights(path))  # mkstemp makes files that only their owner may read
+            aside.chmod(file_mode(path))  # mkstemp makes files that only their owner may read
             aside.replace(path)
         finally:
             aside.unlink(missing_ok=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from cutaway.errors import CheckpointError, InputError
-from cutaway.files import rights
+from cutaway.files import file_mode
 
 ROLES = {
     "start": "bos_token",
@@ -160,7 +160,7 @@ def _replace(path: Path, content: bytes) -> None:
     try:
         with open(handle, "wb") as file:
             file.write(content)
-        os.chmod(aside, rights(path))  # mkstemp makes files that only their owner may read
+        os.chmod(aside, file_mode(path))  # mkstemp makes files that only their owner may read
         os.replace(aside, path)
     except BaseException:
         Path(aside).unlink(missing_ok=True)

@@ -10,7 +10,7 @@ import torch
 import cutaway
 from cutaway.checkpoints import native
 from cutaway.errors import CheckpointError
-from cutaway.files import begun
+from cutaway.files import create_new
 from cutaway.models.usage import Usage
 from cutaway.training import state
 from cutaway.training.config import ModelChoice
@@ -142,7 +142,7 @@ def draw_curves(lines: list[dict[str, Any]], out: Path, unit: str = "token") -> 
             right.plot([line["step"] for line in seen], [line["valid"][name] for line in seen], marker=".", label=name)
     right.set(xlabel="step", title="scores on the validation examples")
     right.legend()
-    with begun(aside := out.with_name(f".{out.name}.aside")) as file:
+    with create_new(aside := out.with_name(f".{out.name}.aside")) as file:
         figure.savefig(file, dpi=110, format="png")
     aside.replace(out)
     return True

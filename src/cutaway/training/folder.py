@@ -25,7 +25,7 @@ from torch import Tensor
 from cutaway.checkpoints import native
 from cutaway.checkpoints.weights import WEIGHTS, tensor_to_write, write_weights
 from cutaway.errors import CheckpointError
-from cutaway.files import OURS, no_link, parse_json, read_whole, rights, sync
+from cutaway.files import MODEL_FILES, file_mode, no_link, parse_json, read_whole, sync
 from cutaway.model import Model
 from cutaway.models.network import Network
 from cutaway.models.usage import Usage
@@ -40,7 +40,7 @@ except ImportError:
 
 CLAIM = ".claim"
 CARD, CURVES = "README.md", "curves.png"
-_WRITTEN = (*OURS, "run.toml", "metrics.jsonl", CARD, CURVES, state.FOLDER, ".*.aside")
+_WRITTEN = (*MODEL_FILES, "run.toml", "metrics.jsonl", CARD, CURVES, state.FOLDER, ".*.aside")
 """What a run writes into its folder, as patterns."""
 _LARGEST_METRICS = 64_000_000  # bytes: the lines of four million steps
 
@@ -183,7 +183,7 @@ class RunFolder:
             note = None if standing is None else {native.STANDING: standing}
             aside.unlink(missing_ok=True)
             write_weights(aside, {name: tensor_to_write(weight) for name, weight in weights.items()}, note)
-            aside.chmod(rights(self.path / WEIGHTS))
+            aside.chmod(file_mode(self.path / WEIGHTS))
             sync(aside)
             aside.replace(self.path / WEIGHTS)
             sync(self.path)

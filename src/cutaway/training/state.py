@@ -25,7 +25,7 @@ from torch import Tensor
 
 from cutaway.checkpoints.weights import Weights, tensor_to_write, write_weights
 from cutaway.errors import CheckpointError
-from cutaway.files import begun, read_json, rights, sync
+from cutaway.files import create_new, file_mode, read_json, sync
 
 FOLDER = "training"
 _LATEST, _FACTS, _MANIFEST = "latest", "facts.json", "manifest.json"
@@ -163,11 +163,11 @@ def digest(path: Path) -> str:
 def write_whole(path: Path, text: str) -> None:
     """A small file that is the old one or the new one, never half of it."""
     aside = path.with_name(f".{path.name}.aside")
-    with begun(aside) as file:
+    with create_new(aside) as file:
         file.write(text.encode("utf-8"))
         file.flush()
         os.fsync(file.fileno())
-    aside.chmod(rights(path))
+    aside.chmod(file_mode(path))
     aside.replace(path)
     sync(path.parent)
 

@@ -8,7 +8,7 @@ from rich.table import Table
 from cutaway.checkpoint_info import CheckpointInfo, Stored
 from cutaway.checkpoints.generation_settings import shortened
 from cutaway.checkpoints.usage import settings_of_usage
-from cutaway.checks import whole
+from cutaway.checks import parse_int
 from cutaway.cli.display.sizes import count, family, parts_table, short
 from cutaway.cli.pager import Screen
 from cutaway.info.size import Size, size
@@ -134,7 +134,7 @@ def _settings(found: CheckpointInfo) -> str:
 
 def _natural(name: str) -> list[tuple[int, str]]:
     """For sorting: block 10 after block 9."""
-    return [(-1 if (number := whole(step)) is None else number, step) for step in name.split(".")]
+    return [(-1 if (number := parse_int(step)) is None else number, step) for step in name.split(".")]
 
 
 def tensor_record(stored: Stored) -> dict[str, Any]:

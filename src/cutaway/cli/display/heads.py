@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 import torch
 from torch import Tensor
 
-from cutaway.checks import whole
+from cutaway.checks import parse_int
 from cutaway.errors import InputError, unknown
 from cutaway.seeing.attribution.head_scores import Kind, Sink, choosing, find_sink, score_heads
 from cutaway.seeing.explain import Explanation
@@ -166,7 +166,7 @@ def _place(asked: str, tokens: Sequence[str], what: str) -> int:
     asked = asked.strip()
     if asked in tokens:
         return tokens.index(asked)
-    if (number := whole(asked)) is not None and number < len(tokens):
+    if (number := parse_int(asked)) is not None and number < len(tokens):
         return number
     numbered = " ".join(f"{i}:{token}" for i, token in enumerate(tokens))
     raise InputError(f"there is no {what} {asked!r}; choose one of {numbered}")

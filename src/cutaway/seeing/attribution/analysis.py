@@ -1,6 +1,5 @@
-"""Questions to a trace: what each block would already say, where attention leads through all blocks, how long the
-residual stream grows. Questions to a model, which it is run for again, are here too: which heads matter
-(`importance.py`), and which tokens an output came from (`gradients.py`).
+"""Analyses of a trace: the logit lens, attention rollout, the lengths of the residual stream's vectors. Analyses that
+run the model again are here too: head importance (`importance.py`) and integrated gradients (`gradients.py`).
 """
 
 from dataclasses import asdict, dataclass
@@ -29,7 +28,7 @@ Side = Literal["encoder", "decoder"]
 
 @dataclass(frozen=True)
 class Layer:
-    """What a model would say if it ended here; `name` is the value that was read."""
+    """One layer of the logit lens: the output if the model ended at the value `name`."""
 
     name: str
     places: tuple[Place, ...]
@@ -37,8 +36,8 @@ class Layer:
 
 @dataclass(frozen=True)
 class Lens:
-    """The embedding and each block, read as if they were the last. `final` [layers, places]: how probable each finds
-    what the last one says."""
+    """The logit lens: the embedding's and each block's output, read by the head. `final` [layers, positions]: the
+    probability that each layer gives to the last one's choice."""
 
     layers: tuple[Layer, ...]
     final: Tensor
@@ -48,25 +47,25 @@ class Lens:
 
 
 def logit_lens(model: "Model | Network", trace: Trace, *, top: int = 5, row: int = 0) -> Lens:
-    """What each block would already say: the last norm and the head, applied to what it hands on (nostalgebraist 2020).
+    """The last norm and the head, applied to each block's output (nostalgebraist 2020).
 
-    Early blocks speak another language than the last, so their words are to be read with care.
+    The head has learnt to read the last block only, so read the words of early ones with care.
     """
     network = _network(model)
     if trace.run.config != network.config:
         raise InputError("this trace is of another model, whose blocks this one's head can't read")
     names = _stream(trace, "decoder" if network.has_decoder else "encoder")
     found = [(name, read_early(network, trace, name, row)) for name in names]
-    said = [probabilities(model, output) for _, output in found]
-    if said[-1] is None:
-        raise InputError("this model says no words and no classes, so its blocks have none to say early")
-    best = said[-1].argmax(-1, keepdim=True)
-    final = torch.stack([each.gather(-1, best).squeeze(-1) for each in said if each is not None])
+    predicted = [probabilities(model, output) for _, output in found]
+    if predicted[-1] is None:
+        raise InputError("this model predicts no words and no classes, so there is no logit lens")
+    best = predicted[-1].argmax(-1, keepdim=True)
+    final = torch.stack([each.gather(-1, best).squeeze(-1) for each in predicted if each is not None])
     return Lens(tuple(Layer(name, places(model, output, trace.words, top)) for name, output in found), final)
 
 
 def read_early(network: Network, trace: Trace, name: str, row: int = 0) -> Tensor:
-    """What the head says of one text if the residual stream ended at the value of that name: [T, V] or [C]."""
+    """The head's output for one text if the residual stream ended at the value of that name: [T, V] or [C]."""
     stack = getattr(network, "decoder" if network.has_decoder else "encoder")
     if not isinstance(stack, Stack):
         raise InputError("a recurrent model has no residual stream that its head could read early")
@@ -81,7 +80,7 @@ def read_early(network: Network, trace: Trace, name: str, row: int = 0) -> Tenso
 
 @dataclass(frozen=True)
 class Rollout:
-    """`through` [blocks, T, T]: after each block, how much of each token's vector came from each token of the input."""
+    """`through` [blocks, T, T]: the share of each input token in each token's vector, after each block."""
 
     stack: Side
     tokens: tuple[str, ...]
@@ -97,7 +96,7 @@ class Rollout:
 
 
 def rollout(trace: Trace, stack: Side, *, row: int = 0) -> Rollout:
-    """Where attention leads through all blocks of a stack (Abnar & Zuidema 2020).
+    """Attention rollout: attention through all blocks of a stack (Abnar & Zuidema 2020).
 
     Each block mixes tokens by the mean of its heads, and half of each token stays, for the residual connection:
     Â = (A + I) / 2, and Â_n · … · Â_1.
@@ -125,7 +124,7 @@ class Lengths:
 
 
 def residual_lengths(trace: Trace, *, row: int = 0) -> tuple[Lengths, ...]:
-    """How long the vectors of the residual stream are, token by token, in each stack."""
+    """The lengths of the residual stream's vectors, token by token, in each stack."""
     sides: tuple[Side, ...] = ("encoder", "decoder")
     found = []
     for side in sides:

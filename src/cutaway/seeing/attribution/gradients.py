@@ -1,4 +1,4 @@
-"""Which tokens an output came from: gradients, summed along the way from a text that says nothing."""
+"""Integrated gradients: how much each token adds to an output, along the path from a neutral baseline."""
 
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 FEWEST_STEPS, MOST_STEPS = 32, 512
 GAP = 0.01
-"""What share of the whole the steps of the integral may miss before they are doubled."""
+"""The share of the whole that the integral's steps may miss; where it is more, they are doubled."""
 
 
 @dataclass(frozen=True)
@@ -67,34 +67,34 @@ def integrated_gradients(
     """
     attr = _captum()
     check("steps", steps, Size | None)
-    asked = prepare(model, given, target, pair=pair, generation=generation)
-    full = run_traced(model, asked, "*.embedding.output")
-    empty = run_traced(model, _baseline(asked, baseline), "*.embedding.output", _average(model.network, baseline))
+    prepared = prepare(model, given, target, pair=pair, generation=generation)
+    full = run_traced(model, prepared, "*.embedding.output")
+    empty = run_traced(model, _baseline(prepared, baseline), "*.embedding.output", _average(model.network, baseline))
     assert full.output is not None
-    where, which = _chosen(model, asked, full.output[0], place, choice)
+    where, which = _chosen(model, prepared, full.output[0], place, choice)
     names = list(full)
 
     def logprob(*vectors: Tensor) -> Tensor:
         put = {name: _put(value) for name, value in zip(names, vectors, strict=True)}
-        return logprob_of(model, run_rows(model, asked, len(vectors[0]), put), ((where, which),))
+        return logprob_of(model, run_rows(model, prepared, len(vectors[0]), put), ((where, which),))
 
     ends = tuple(full[name] for name in names), tuple(empty[name] for name in names)
     with torch.no_grad():
-        there, here = (float(logprob(*end)) for end in ends)
-    at_once = rows_at_once(model, asked)
+        at_input, at_baseline = (float(logprob(*end)) for end in ends)
+    at_once = rows_at_once(model, prepared)
     n = FEWEST_STEPS if steps is None else steps
     while True:
         found = attr.IntegratedGradients(logprob).attribute(*ends, n_steps=n, internal_batch_size=at_once)
         scores = [each[0].double().sum(-1) for each in found]
-        gap = float(sum(each.sum() for each in scores)) - (there - here)
-        if steps is not None or n >= MOST_STEPS or abs(gap) <= GAP * abs(there - here):
+        gap = float(sum(each.sum() for each in scores)) - (at_input - at_baseline)
+        if steps is not None or n >= MOST_STEPS or abs(gap) <= GAP * abs(at_input - at_baseline):
             break
         n *= 2
     sides = {name.partition(".")[0]: tuple(each.tolist()) for name, each in zip(names, scores, strict=True)}
-    choices = choices_of(model, asked.words)
+    choices = choices_of(model, prepared.words)
     return Attribution(
-        asked.words, sides.get("encoder", ()), sides.get("decoder", ()),
-        where, choices[which] if choices else str(which), there, here, n, gap,
+        prepared.words, sides.get("encoder", ()), sides.get("decoder", ()),
+        where, choices[which] if choices else str(which), at_input, at_baseline, n, gap,
     )  # fmt: skip
 
 
@@ -109,14 +109,14 @@ def _put(vectors_BTD: Tensor) -> Listener:
     return lambda value, _: vectors_BTD.to(value)
 
 
-def _baseline(asked: ModelInputs, token: int | None) -> ModelInputs:
-    """What the network is given for the baseline: these tokens, or an image that is grey all over."""
-    if asked.words.patches is not None:
+def _baseline(prepared: ModelInputs, token: int | None) -> ModelInputs:
+    """The network's inputs for the baseline: these tokens, or an image that is grey all over."""
+    if prepared.words.patches is not None:
         if token is not None:
             raise InputError(f"baseline={token} is a token; the baseline of an image is grey, so leave it out")
-        return replace(asked, inputs=tuple(torch.zeros_like(each) for each in asked.inputs))
-    inputs = asked.inputs if token is None else tuple(torch.full_like(each, token) for each in asked.inputs)
-    return replace(asked, inputs=inputs)
+        return replace(prepared, inputs=tuple(torch.zeros_like(each) for each in prepared.inputs))
+    inputs = prepared.inputs if token is None else tuple(torch.full_like(each, token) for each in prepared.inputs)
+    return replace(prepared, inputs=inputs)
 
 
 def _average(network: Network, token: int | None) -> dict[str, Listener]:
@@ -131,20 +131,20 @@ def _put_everywhere(vector_D: Tensor) -> Listener:
 
 
 def _chosen(
-    model: "Model", asked: ModelInputs, output: Tensor, place: int | None, choice: int | None
+    model: "Model", prepared: ModelInputs, output: Tensor, place: int | None, choice: int | None
 ) -> tuple[int, int]:
-    """The place, and what is looked at there."""
-    said = probabilities(model, output)
-    if said is None:
-        raise InputError(f"{model.name} says no words and no classes; there is no probability to look at")
+    """The position, and the choice there."""
+    probs = probabilities(model, output)
+    if probs is None:
+        raise InputError(f"{model.name} predicts no words and no classes, so there is no probability to explain")
     check("place", place, int | None)
     check("choice", choice, Count | None)
-    n, m = said.shape
+    n, m = probs.shape
     if place is None:
-        blanks = blanks_of(model, asked) if isinstance(model.config.head, MaskedLanguageModel) else []
+        blanks = blanks_of(model, prepared) if isinstance(model.config.head, MaskedLanguageModel) else []
         place = blanks[0] if blanks else n - 1
     if not -n <= place < n:
         raise InputError(f"there is no place {place} among {n}")
     if choice is not None and choice >= m:
         raise InputError(f"there is no choice {choice} among {m}, counted from 0")
-    return place % n, int(said[place].argmax()) if choice is None else choice
+    return place % n, int(probs[place].argmax()) if choice is None else choice

@@ -1,4 +1,4 @@
-"""Which heads say something: the attention sink, where heads look that have nothing to look for, and a head's score."""
+"""The attention sink, the key that idle heads attend to, and scores of how selective a head's attention is."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from torch import Tensor
 
 Kind = Literal["encoder", "decoder", "cross"]
 FEWEST = 4
-"""Tokens of a text in which a sink is looked for: among two or three, one key always gets most of the attention."""
+"""Tokens of the shortest text that can have a sink: among two or three, one key always gets most of the attention."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Sink:
 
 
 def choosing(weights_HTS: Tensor, kind: Kind) -> Tensor:
-    """[T]: whether a query has more than one key to look at. The first token of a decoder has only itself."""
+    """[T]: whether a query can attend to more than one key. The first token of a decoder sees only itself."""
     _, T, S = weights_HTS.shape
     keys_T = torch.arange(1, T + 1) if kind == "decoder" else torch.full((T,), S)
     return keys_T > 1
@@ -32,7 +32,7 @@ def find_sink(layers: Sequence[Tensor], kind: Kind) -> Sink | None:
     """The sink of a stack, from the weights [heads, queries, keys] of all its layers; None if it has none.
 
     It is the key that gets more than half of the attention of more than half of the heads. The words of a short source
-    may well get as much from a decoder, so attention across is never said to have one.
+    may well get as much from a decoder, so cross-attention never counts as having one.
     """
     T, S = layers[0].shape[1:]
     if kind == "cross" or min(T, S) < FEWEST:
@@ -45,12 +45,12 @@ def find_sink(layers: Sequence[Tensor], kind: Kind) -> Sink | None:
 
 
 def score_heads(weights_HTS: Tensor, kind: Kind) -> Tensor:
-    """[H]: how much the queries of a head look at keys of their own choice; 0 says nothing, 1 most.
+    """[H]: how selectively the queries of a head attend, from 0 to 1.
 
-    Of each query that has a choice, the largest of (its weight on a key - what the other queries put on this key in the
-    mean), and of these the mean. A sink gets the same from every query, so it adds nothing; nor does attention that is
-    spread evenly. In self-attention, what the others put on keys at the same distance is taken away if it is more, and
-    a token's own place and its neighbours are left out: looking at the word before is a habit, whatever the words are.
+    Of each query that has a choice, the largest of (its weight on a key - the mean weight of the other queries on this
+    key), and of these the mean. A sink gets the same from every query, so it adds nothing; nor does attention that is
+    spread evenly. In self-attention, the others' mean weight on keys at the same distance is subtracted if it is more,
+    and a token itself and its neighbours are left out: attention to the token before is the same whatever the words.
     """
     _, T, S = weights_HTS.shape
     rows_T = choosing(weights_HTS, kind)

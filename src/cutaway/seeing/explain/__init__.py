@@ -1,5 +1,5 @@
-"""Where one number comes from: recomputed from what feeds it, by rules that share nothing with the network but its
-weights and its config. The network is tensors in float32; this is formulas on single numbers, in Python's float64.
+"""The sum behind one number, recomputed from its inputs by rules that share nothing with the network but its weights
+and its config. The network is tensors in float32; this is formulas on single numbers, in Python's float64.
 """
 
 from typing import TYPE_CHECKING
@@ -32,7 +32,7 @@ def explain(trace: "Trace", name: str, /, **place: int) -> Explanation:
 
 
 def explain_at(trace: "Trace", name: str, at: tuple[int, ...]) -> Explanation:
-    """The same, by the index on each axis."""
+    """`explain` for a cell given by its index on each axis."""
     axes, shape = trace.axes(name), trace[name].shape
     if len(at) != len(axes):
         raise InputError(f"'{name}' has {len(axes)} axes ({axes}); {list(at)} gives {len(at)}")
@@ -83,11 +83,11 @@ def _rule(source: Source, name: str, at: tuple[int, ...]) -> Expression | None:
 
 
 def _where(trace: "Trace", name: str, at: tuple[int, ...]) -> str:
-    """head 2, query 3 (▁cat), key 5 (▁sat); of a batch of one, the row goes without saying."""
+    """head 2, query 3 (▁cat), key 5 (▁sat); the row of a batch of one is left out."""
     axes, shape = trace.axes(name), trace[name].shape
-    said = []
+    parts = []
     for axis, index, n, labels in zip(axes, at, shape, trace.labels(name), strict=True):
         if n > 1 or axis not in "B1":
             label = "" if labels is None else labels[index].strip()
-            said.append(f"{word_of(axis, axes)} {index}" + (f" ({label})" if label else ""))
-    return ", ".join(said)
+            parts.append(f"{word_of(axis, axes)} {index}" + (f" ({label})" if label else ""))
+    return ", ".join(parts)

@@ -3,7 +3,7 @@
 from cutaway.seeing.explain.expression import Call, Dot, Expression, Number, Product, Quotient, Softmax, Sum
 from cutaway.seeing.explain.linear import linear, minus, root
 from cutaway.seeing.explain.positions import bucket, position, rotation
-from cutaway.seeing.explain.residual import last, read_by
+from cutaway.seeing.explain.residual import stack_output, sublayer_input
 from cutaway.seeing.explain.source import Source
 
 HIDDEN = Number(float("-inf"))
@@ -17,22 +17,22 @@ def attention(source: Source, side: str, block: str, kind: str, value: str, at: 
     stack = source.stack(side)
     width = stack.d_head or stack.d_model // stack.n_heads
     group = stack.n_heads // (stack.n_kv_heads or stack.n_heads)  # query heads for each of keys and values
-    turned = "rotated_" if stack.positions == "rotary" and not cross else ""
+    rotated = "rotated_" if stack.positions == "rotary" and not cross else ""
     match value:
         case "queries":
             b, h, t, k = at
-            x = source.vector(read_by(source, side, block, kind), b, t, None)
+            x = source.vector(sublayer_input(source, side, block, kind), b, t, None)
             return linear(source, f"{here}.q", h * width + k, x)
         case "keys" | "values":
             b, g, s, k = at
-            memory = last(source, "encoder") if cross else read_by(source, side, block, kind)
+            memory = stack_output(source, "encoder") if cross else sublayer_input(source, side, block, kind)
             return linear(source, f"{here}.{value[0]}", g * width + k, source.vector(memory, b, s, None))
         case "rotated_queries" | "rotated_keys":
             return _rotated(source, side, f"{here}.{value.removeprefix('rotated_')}", width, at)
         case "scores":
             b, h, t, s = at
-            q = source.vector(f"{here}.{turned}queries", b, h, t, None)
-            return Dot(q, source.vector(f"{here}.{turned}keys", b, h // group, s, None))
+            q = source.vector(f"{here}.{rotated}queries", b, h, t, None)
+            return Dot(q, source.vector(f"{here}.{rotated}keys", b, h // group, s, None))
         case "scaled_scores":
             score = source.number(f"{here}.scores", *at)
             return Quotient(score, root(width)) if stack.scale_scores else score
@@ -56,7 +56,7 @@ def attention(source: Source, side: str, block: str, kind: str, value: str, at: 
 
 
 def _rotated(source: Source, side: str, name: str, width: int, at: tuple[int, ...]) -> Expression:
-    """(x, y) turned by its angle: x cos - y sin, and y cos + x sin; x is of the head's first half, y of its second."""
+    """(x, y) rotated by its angle: x cos - y sin, and y cos + x sin; x is of the head's first half, y of its second."""
     b, h, t, k = at
     half = width // 2
     angle = rotation(source.stack(side), position(source, side, b, t), k, width)
@@ -77,12 +77,12 @@ def _masked(
     real = source.real("encoder" if cross else side, b, n_keys)
     first = 0 if window is None else t - window + 1
     sees = [real[i] and (cross or side == "encoder" or first <= i <= t) for i in range(n_keys)]
-    # A query that may look nowhere (padding on the left) looks everywhere: softmax of nothing has no value.
+    # A query without a visible key (padding on the left) sees all keys: softmax over none has no value.
     return Sum((*terms, VISIBLE if sees[s] or not any(sees) else HIDDEN))
 
 
 def relative_bias(source: Source, side: str, at: tuple[int, ...]) -> Expression:
-    """T5's: table[bucket of the distance, head]. A decoder looks only back."""
+    """T5's table[bucket of the distance, head]; a decoder's distances only go back."""
     b, h, t, s = at
     distance = position(source, side, b, s) - position(source, side, b, t)
     near = bucket(source.stack(side), distance, both_ways=side == "encoder")

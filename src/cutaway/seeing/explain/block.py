@@ -4,7 +4,7 @@ from cutaway.seeing.explain.attention import attention
 from cutaway.seeing.explain.expression import Call, Expression, Product
 from cutaway.seeing.explain.linear import added, linear, tapped
 from cutaway.seeing.explain.norms import norm
-from cutaway.seeing.explain.residual import after, before, read_by
+from cutaway.seeing.explain.residual import stream_after, stream_before, sublayer_input
 from cutaway.seeing.explain.source import Source
 
 
@@ -17,15 +17,15 @@ def block(source: Source, side: str, number: int, path: list[str], at: tuple[int
             fed = f"{side}.embedding.output" if number == 0 else f"{side}.blocks.{number - 1}.output"
             return source.number(fed, *at)
         case ["output"]:
-            return source.number(after(stack, here, "feedforward"), *at)
+            return source.number(stream_after(stack, here, "feedforward"), *at)
         case ["self_attention_add" | "cross_attention_add" | "feedforward_add" as add]:
             sublayer = add.removesuffix("_add")
-            stream = source.number(before(source, side, here, sublayer), *at)
+            stream = source.number(stream_before(source, side, here, sublayer), *at)
             return added(stream, source.number(f"{here}.{sublayer}.output", *at))
         case ["self_attention_norm" | "cross_attention_norm" | "feedforward_norm" as name, value]:
             sublayer = name.removesuffix("_norm")
             post = stack.norm_place == "post"
-            x = f"{here}.{sublayer}_add" if post else before(source, side, here, sublayer)
+            x = f"{here}.{sublayer}_add" if post else stream_before(source, side, here, sublayer)
             return norm(source, f"{here}.{name}", value, at, tapped(source, x, *at[:2]), stack.norm, stack.norm_epsilon)
         case ["self_attention" | "cross_attention" as kind, value]:
             return attention(source, side, here, kind, value, at)
@@ -40,7 +40,7 @@ def _feedforward(source: Source, side: str, block: str, value: str, at: tuple[in
     b, t, f = at
     match value:
         case "hidden" | "gates":
-            x = source.vector(read_by(source, side, block, "feedforward"), b, t, None)
+            x = source.vector(sublayer_input(source, side, block, "feedforward"), b, t, None)
             made = linear(source, f"{here}.{'up' if value == 'hidden' else 'gate'}", f, x)
             return made if value == "hidden" else Call(stack.activation, made)
         case "activated":

@@ -18,7 +18,7 @@ def embedding(source: Source, side: str, value: str, at: tuple[int, ...]) -> Exp
             vector = _words(source, side, at)
             return Product((vector, root(stack.d_model))) if stack.scale_embedding else vector
         case "segment_vectors":
-            segments = source.given("segments")
+            segments = source.argument("segments")
             segment = 0 if segments is None else int(segments[b, t])
             return source.weight(f"{here}.segments.weight", segment, d)
         case "position_vectors":
@@ -64,7 +64,8 @@ def _words(source: Source, side: str, at: tuple[int, ...]) -> Number:
 
 
 def _pixel(source: Source, side: str, at: tuple[int, ...]) -> Number:
-    """Patches go row by row from the top left; the numbers of one: channel, row, column."""
+    """A pixel: patches go row by row from the top left, the numbers of a patch by channel, row, column."""
+
     b, patch, e = at
     cut = source.stack(side).patches
     assert cut is not None

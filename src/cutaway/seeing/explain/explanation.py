@@ -8,15 +8,15 @@ from typing import Any
 
 from cutaway.seeing.explain.expression import Expression, Part, evaluate, json_number, parts, to_json
 from cutaway.seeing.explain.format import digits, equation
-from cutaway.seeing.explain.rounding import SMALLEST, off
+from cutaway.seeing.explain.rounding import SMALLEST, error_of
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """`value` is the network's number, `expression` what it is made of; `where` says the place in words.
+    """A number of the network (`value`), the sum behind it (`expression`), and its cell in words (`where`).
 
-    `epsilon` and `smallest` are the precision of the numbers that the network computed with: what the last bit of 1 is
-    worth, and the number next to 0.
+    `epsilon` and `smallest`: the machine epsilon of the dtype that the network computed in, and its smallest number
+    above 0.
     """
 
     name: str
@@ -35,15 +35,15 @@ class Explanation:
 
     @cached_property
     def tolerance(self) -> float:
-        """What rounding can make of it, in the network and here, by ε/2 at each operation; see rounding.py."""
+        """The largest difference that rounding explains, ε/2 at each operation in both; see rounding.py."""
         if not math.isfinite(self.recomputed):
             return 0.0
         unit = (self.epsilon + sys.float_info.epsilon) / 2
-        return unit * off(self.expression, self.recomputed) + max(self.smallest, SMALLEST)
+        return unit * error_of(self.expression, self.recomputed) + max(self.smallest, SMALLEST)
 
     @property
     def agrees(self) -> bool:
-        """Whether the network's number is what the formula gives. One that an edit has put in its place is not."""
+        """Whether the network's number is the formula's, up to rounding. A number that an edit has replaced is not."""
         if not math.isfinite(self.recomputed):
             return str(self.value) == str(self.recomputed)
         return abs(self.value - self.recomputed) <= self.tolerance
@@ -55,24 +55,24 @@ class Explanation:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """The place, the formula, the sum, and whether the network says the same."""
-        says = "the network has the same" if self.agrees else f"the network has {digits(self.value)}, not this"
-        return (f"{self.name}, {self.where}" if self.where else self.name, self.formula, self.text, says)
+        """The cell, the formula, the sum, and whether the network agrees."""
+        verdict = "the network has the same" if self.agrees else f"the network has {digits(self.value)}, not this"
+        return (f"{self.name}, {self.where}" if self.where else self.name, self.formula, self.text, verdict)
 
     @cached_property
     def parts(self) -> tuple[Part, ...]:
-        """The cells of values, weights and inputs that it is made of."""
+        """The cells of values, weights and inputs that the expression reads."""
         return parts(self.expression)
 
     def __str__(self) -> str:
         return "\n".join(self.lines)
 
     def __repr__(self) -> str:
-        place, _, text, says = self.lines
-        return f"Explanation({place}: {text}; {says})"
+        place, _, text, verdict = self.lines
+        return f"Explanation({place}: {text}; {verdict})"
 
     def _repr_html_(self) -> str:
-        """How a notebook shows it."""
+        """The explanation in a notebook."""
         from cutaway.seeing.render.notebook import explanation_html
 
         return explanation_html(self)

@@ -1,4 +1,4 @@
-"""What a number is made of, as a tree: its leaves are cells of a trace or of the weights, and constants.
+"""Expressions as trees, whose leaves are cells of a trace, an input or the weights, and constants.
 
 Nothing here knows of networks, and `evaluate` is Python's own arithmetic in float64.
 """
@@ -11,12 +11,12 @@ from typing import Any, Literal
 
 Function = Literal["exp", "sqrt", "tanh", "sigmoid", "relu", "gelu", "gelu_tanh", "silu", "sin", "cos"]
 Place = tuple[int | None, ...]
-"""An index for each axis; None: along this one."""
+"""An index for each axis; None: along this axis."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Cells of one value, weight or input that a number is made of; along the axis None, `length` from `start`."""
+    """Cells of one value, weight or input that an expression reads; along the axis None, `length` from `start`."""
 
     of: str
     at: Place
@@ -32,19 +32,19 @@ class Number:
     of: str | None = None
     at: tuple[int, ...] = ()
     text: str | None = None
-    off: float | None = None  # a constant: how far the network's may be from it; see rounding.py
+    error: float | None = None  # of a constant: how far the network's may be from it; see rounding.py
 
 
 @dataclass(frozen=True, slots=True)
 class Vector:
-    """Cells in a row; or, where the network shows no such value, numbers recomputed from `made_of`."""
+    """Cells in a row; or, where the network has no tap for them, numbers recomputed from `made_of`."""
 
     values: tuple[float, ...]
     of: str | None = None
     at: Place = ()
-    start: int = 0  # where on the axis None the first one stands
+    start: int = 0  # the first one's index on the axis None
     made_of: tuple[Part, ...] = ()
-    offs: tuple[float, ...] = ()  # how far the network's own may be from each recomputed one; see rounding.py
+    errors: tuple[float, ...] = ()  # how far the network's may be from each recomputed number; see rounding.py
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ FUNCTIONS: dict[Function, Callable[[float], float]] = {
 
 
 def evaluate(e: Expression) -> float:
-    """The number that the tree comes to. What has none (0/0, ∞ - ∞) is nan, as it is in the network."""
+    """The value of an expression; an undefined one (0/0, ∞ - ∞) is nan, as it is in the network."""
     match e:
         case Number(value=value):
             return value
@@ -155,7 +155,7 @@ def dot(a: Iterable[float], b: Iterable[float]) -> float:
 
 
 def softmax(scores: Sequence[float], place: int) -> float:
-    """The largest score is taken off first: e^x overflows beyond 709."""
+    """The largest score is subtracted first: e^x overflows beyond 709."""
     largest = max(scores)
     if math.isinf(largest):
         return math.nan
@@ -179,7 +179,7 @@ def call(function: Function, x: float) -> float:
 
 
 def parts(e: Expression | Vector) -> tuple[Part, ...]:
-    """Every cell that the number is made of, once, in the order of the formula."""
+    """Every cell that the expression reads, once, in the order of the formula."""
     return tuple(dict.fromkeys(_parts(e)))
 
 
@@ -216,9 +216,9 @@ def _inside(e: Expression) -> tuple[Expression | Vector, ...]:
 def to_json(e: Expression | Vector) -> dict[str, Any]:
     match e:
         case Number(value=value, of=of, at=at, text=text):
-            said = {} if text is None else {"text": text}
+            named = {} if text is None else {"text": text}
             where = None if of is None else list(at)
-            return {"op": "number", "value": json_number(value), "of": of, "at": where, **said}
+            return {"op": "number", "value": json_number(value), "of": of, "at": where, **named}
         case Vector(values=values, of=of, at=at, start=start):
             shifted = {"start": start} if start else {}
             along = None if of is None else list(at)

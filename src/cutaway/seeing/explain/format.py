@@ -1,4 +1,4 @@
-"""An expression as one writes it on paper: digits, · and +, and what a long row has in its middle left out."""
+"""Expressions written out as on paper: digits, · and +, the middle of long sums left out."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -21,17 +21,17 @@ from cutaway.seeing.explain.expression import (
 )
 from cutaway.seeing.notes.arithmetic import number
 
-WHOLE = 8  # numbers that are all written
-FIRST, LAST = 2, 1  # of more, these
+LONGEST = 8  # terms of a sum that is written in full
+FIRST, LAST = 2, 1  # terms written of a longer one
 
 Term = tuple[str, str]
-"""A sign and what it stands before."""
+"""A sign and the text after it."""
 
 _NAMES: dict[Function, str] = {"sigmoid": "σ"}
 
 
 def equation(e: Expression, result: float) -> str:
-    """`0.12·0.3 + 0.07·(-1.1) + … 60 more … + 0.01·0.7 = 0.456`; a number that is one cell is said by its name."""
+    """`0.12·0.3 + 0.07·(-1.1) + … 60 more … + 0.01·0.7 = 0.456`; a single cell is written as its name."""
     if isinstance(e, Number) and e.of is not None:
         return f"{e.of}[{', '.join(map(str, e.at))}] = {digits(result)}"
     return f"{written(e)} = {digits(result)}"
@@ -42,7 +42,7 @@ def written(e: Expression) -> str:
 
 
 def digits(x: float) -> str:
-    """Four decimals, as everywhere; a small number keeps three digits that say something."""
+    """Four decimals, as everywhere; three significant digits of a small number."""
     size = abs(x)
     if not math.isfinite(x) or x == 0.0 or 1e-3 <= size < 1e9:
         return number(x)
@@ -50,7 +50,7 @@ def digits(x: float) -> str:
 
 
 def _terms(e: Expression) -> list[Term]:
-    """What is added up: the terms of a sum, those of the sums in it, and the products of a dot."""
+    """The terms of a sum, those of the sums in it, and the products of a dot."""
     match e:
         case Sum(terms=terms):
             return [term for each in terms for term in _terms(each)]
@@ -71,8 +71,8 @@ def _terms(e: Expression) -> list[Term]:
         case Quotient(over=over, under=under):
             return [("+", f"{_factor(over)} / {_factor(under)}")]
         case Softmax(scores=scores, place=place):
-            seen = [x for x in scores.values if x != -math.inf]  # e^-∞ = 0 adds nothing
-            below = _joined(_long(len(seen), lambda i: ("+", f"e^{digits(seen[i])}")))
+            visible = [x for x in scores.values if x != -math.inf]  # e^-∞ = 0 adds nothing
+            below = _joined(_long(len(visible), lambda i: ("+", f"e^{digits(visible[i])}")))
             return [("+", f"e^{digits(scores.values[place])} / ({below})")]
         case Mean(x=x):
             return [_over(x.values, lambda value: ("-" if value < 0 else "+", digits(abs(value))))]
@@ -88,7 +88,7 @@ def _terms(e: Expression) -> list[Term]:
 
 def _long(n: int, term: Callable[[int], Term]) -> list[Term]:
     """n terms, or the first and the last of them."""
-    if n <= WHOLE:
+    if n <= LONGEST:
         return [term(i) for i in range(n)]
     ends = [*range(FIRST), *range(n - LAST, n)]
     shown = [term(i) for i in ends]
@@ -119,7 +119,7 @@ def _signed(x: Number) -> Term:
 
 
 def _factor(e: Expression) -> str:
-    """In a product: what is added, divided or negative gets brackets."""
+    """A factor of a product: a sum, a quotient or a negative number gets brackets."""
     terms = _terms(e)
     alone = len(terms) == 1 and terms[0][0] == "+" and isinstance(e, Number | Call)
     return terms[0][1] if alone else f"({_joined(terms)})"

@@ -1,4 +1,4 @@
-"""What is read off the last block: words, a class, the ends of an answer, one vector."""
+"""The heads: logits of words or classes, the ends of an answer, a sentence vector."""
 
 from cutaway.models.config import AnswerSpan, Classifier, LanguageModel, MaskedLanguageModel, SentenceVector
 from cutaway.seeing.explain.expression import (
@@ -15,8 +15,8 @@ from cutaway.seeing.explain.expression import (
 )
 from cutaway.seeing.explain.linear import Row, added, constant, linear, root, tapped
 from cutaway.seeing.explain.norms import norm
-from cutaway.seeing.explain.residual import last
-from cutaway.seeing.explain.rounding import off
+from cutaway.seeing.explain.residual import stack_output
+from cutaway.seeing.explain.rounding import error_of
 from cutaway.seeing.explain.source import Source
 
 SHORTEST = 1e-12
@@ -24,7 +24,7 @@ SHORTEST = 1e-12
 
 
 def head(source: Source, path: list[str], at: tuple[int, ...]) -> Expression | None:
-    """`path` is what follows "head."."""
+    """`path`: the rest of the name after "head."."""
     kind = source.config.head
     match path:
         case ["vocabulary", "logits"]:
@@ -34,7 +34,7 @@ def head(source: Source, path: list[str], at: tuple[int, ...]) -> Expression | N
             return Softmax(source.vector("head.vocabulary.logits", b, t, None), v)
         case ["activated"] if isinstance(kind, MaskedLanguageModel):
             b, t, d = at
-            hidden = source.vector(last(source, source.last_side), b, t, None)
+            hidden = source.vector(stack_output(source, source.last_side), b, t, None)
             return Call(kind.activation, linear(source, "head.dense", d, hidden))
         case ["norm", value] if isinstance(kind, MaskedLanguageModel):
             row = tapped(source, "head.activated", *at[:2])
@@ -46,13 +46,13 @@ def head(source: Source, path: list[str], at: tuple[int, ...]) -> Expression | N
             return linear(source, "head.classes", c, source.vector("head.pool.pooled", b, None))
         case ["logits"] if isinstance(kind, AnswerSpan):
             b, t, end = at
-            return linear(source, "head.ends", end, source.vector(last(source, source.last_side), b, t, None))
+            return linear(source, "head.ends", end, source.vector(stack_output(source, source.last_side), b, t, None))
         case ["vector"] if isinstance(kind, SentenceVector):
             pooled = source.number("head.pool.pooled", *at)
             if not kind.normalized:
                 return pooled
-            whole = source.vector("head.pool.pooled", at[0], None)
-            length = Call("sqrt", Dot(whole, whole))
+            vector = source.vector("head.pool.pooled", at[0], None)
+            length = Call("sqrt", Dot(vector, vector))
             return Quotient(pooled, length if evaluate(length) > SHORTEST else Number(SHORTEST))
     return None
 
@@ -62,8 +62,8 @@ def _logit(source: Source, at: tuple[int, ...]) -> Expression:
     b, t, v = at
     kind, side = source.config.head, source.last_side
     assert isinstance(kind, LanguageModel | MaskedLanguageModel)
-    shown = "head.norm.output" if isinstance(kind, MaskedLanguageModel) else last(source, side)
-    hidden = source.vector(shown, b, t, None)
+    read = "head.norm.output" if isinstance(kind, MaskedLanguageModel) else stack_output(source, side)
+    hidden = source.vector(read, b, t, None)
     table = f"{side}.embedding.tokens.weight" if kind.tied else "head.vocabulary.weight"
     product: Expression = Dot(hidden, source.weights(table, v, None))
     if isinstance(kind, LanguageModel) and kind.scaled:
@@ -76,7 +76,7 @@ def _pooled(source: Source, kind: Classifier | SentenceVector, at: tuple[int, ..
     """The first, the last or the mean of the real tokens; then a dense layer, if there is one."""
     b, d = at
     side = source.last_side
-    hidden = last(source, side)
+    hidden = stack_output(source, side)
     real = source.real(side, b, source.shape(hidden)[1])
     if kind.pooling == "mean":
         row = Row(lambda d: _mean(source, hidden, real, b, d), lambda: _means(source, hidden, real, b))
@@ -99,4 +99,5 @@ def _mean(source: Source, hidden: str, real: list[bool], b: int, d: int) -> Expr
 
 def _means(source: Source, hidden: str, real: list[bool], b: int) -> Vector:
     each = [_mean(source, hidden, real, b, d) for d in range(source.shape(hidden)[2])]
-    return Vector(tuple(map(evaluate, each)), made_of=(Part(hidden, (b, None, None)),), offs=tuple(map(off, each)))
+    made_of = (Part(hidden, (b, None, None)),)
+    return Vector(tuple(map(evaluate, each)), made_of=made_of, errors=tuple(map(error_of, each)))

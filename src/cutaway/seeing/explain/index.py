@@ -1,4 +1,4 @@
-"""Which cell is meant: by the letters of its axes, or by words."""
+"""The index of a cell, given by the letters of its axes or by words."""
 
 from collections.abc import Mapping, Sequence
 
@@ -9,7 +9,7 @@ WORDS = {
     "batch": "B",
     "head": "HG",
     "query": "T",
-    "token": "TSP",  # the first of them that there is
+    "token": "TSP",  # the first of these axes that the value has
     "key": "S",
     "width": "KDEF",
     "word": "V",
@@ -19,7 +19,7 @@ WORDS = {
 
 
 def word_of(letter: str, axes: str) -> str:
-    """What an axis is called here: T is a query where there are keys."""
+    """The word for an axis: T is a query where there are keys."""
     if letter == "T":
         return "query" if "S" in axes else "token"
     if letter == "P":
@@ -28,7 +28,7 @@ def word_of(letter: str, axes: str) -> str:
 
 
 def place_of(name: str, axes: str, shape: Sequence[int], given: Mapping[str, int]) -> tuple[int, ...]:
-    """head=2, query=3 -> (0, 2, 3, 0): what is left out is 0."""
+    """head=2, query=3 -> (0, 2, 3, 0): an axis that is left out is 0."""
     at = [0] * len(axes)
     taken: dict[int, str] = {}
     for word, index in given.items():
@@ -47,8 +47,8 @@ def place_of(name: str, axes: str, shape: Sequence[int], given: Mapping[str, int
 def checked(name: str, word: str, index: object, n: int) -> int:
     """An index along an axis of n; from the end if it is negative."""
     if type(index) is not int:
-        raise InputError(f"{word} is {describe(index)}; give a whole number, to say which")
+        raise InputError(f"{word} is {describe(index)}; give a whole number")
     if not -n <= index < n:
-        last = "it has only the one, 0" if n == 1 else f"count from 0 to {n - 1}"
-        raise InputError(f"{word}={index} is outside '{name}': {last}")
+        bounds = "its only index is 0" if n == 1 else f"count from 0 to {n - 1}"
+        raise InputError(f"{word}={index} is outside '{name}': {bounds}")
     return index % n

@@ -1,4 +1,4 @@
-"""What most rules are made of: sums, linear layers, and rows of numbers that the network shows, or does not."""
+"""Building blocks of the rules: sums, linear layers, and rows of numbers, tapped or recomputed."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ from cutaway.seeing.explain.source import Source
 
 @dataclass(frozen=True)
 class Row:
-    """The D numbers of one token: `one(d)` says how that one comes about, `all()` what they are."""
+    """The D numbers of one token: `one(d)` is the expression of one, `all()` has their values."""
 
     one: Callable[[int], Expression]
     all: Callable[[], Vector]
@@ -47,7 +47,7 @@ def minus(x: Expression) -> Expression:
 
 
 def constant(whole: int) -> Number:
-    return Number(float(whole), off=0.0)
+    return Number(float(whole), error=0.0)
 
 
 def root(n: int) -> Expression:
@@ -68,19 +68,19 @@ def linear(source: Source, layer: str, row: int, *x: Vector) -> Expression:
 
 
 def added_rows(*rows: Vector) -> Vector:
-    """Their sum, where the network does not show it."""
+    """The sum of rows, where the network has no tap for it."""
     columns = list(zip(*(row.values for row in rows), strict=True))
-    offs = [len(rows) * sum(map(abs, column)) for column in columns]
+    errors = [len(rows) * sum(map(abs, column)) for column in columns]
     for row in rows:
-        offs = list(map(add, offs, row.offs)) if row.offs else offs
-    return Vector(tuple(map(sum, columns)), made_of=_made_of(rows), offs=tuple(offs))
+        errors = list(map(add, errors, row.errors)) if row.errors else errors
+    return Vector(tuple(map(sum, columns)), made_of=_made_of(rows), errors=tuple(errors))
 
 
 def called(function: Function, x: Vector) -> Vector:
     """function(x) for each of the recomputed x."""
     values = tuple(call(function, value) for value in x.values)
-    offs = tuple(rounding.through(function, value, off) for value, off in zip(x.values, x.offs, strict=True))
-    return Vector(values, made_of=x.made_of, offs=offs)
+    errors = tuple(rounding.through(function, value, error) for value, error in zip(x.values, x.errors, strict=True))
+    return Vector(values, made_of=x.made_of, errors=errors)
 
 
 def _made_of(rows: Sequence[Vector]) -> tuple[Part, ...]:

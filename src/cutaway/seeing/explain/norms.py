@@ -44,5 +44,5 @@ def norm(
 
 
 def _deviation(square: Number, epsilon: float) -> Expression:
-    """√(square + ε), ε written whole, however small."""
+    """√(square + ε), ε written in full, however small."""
     return Call("sqrt", Sum((square, Number(epsilon, text=f"{Decimal(str(epsilon)):f}"))))

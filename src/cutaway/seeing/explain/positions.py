@@ -1,4 +1,4 @@
-"""Where a token stands, and the numbers that are made of it: sines and cosines, rotations, T5's buckets."""
+"""Positions of tokens, and the numbers made of them: sines and cosines, rotations, T5's buckets."""
 
 import math
 import struct
@@ -10,7 +10,7 @@ from cutaway.seeing.explain.source import Source
 
 
 def position(source: Source, side: str, b: int, t: int) -> int:
-    """Positions count real tokens, where some row of the batch has padding before one; else they count all."""
+    """A token's position: it counts real tokens where a row of the batch has padding before one, else all tokens."""
     mask = source.mask(side)
     if mask is None:
         return t
@@ -27,8 +27,8 @@ def sinusoid(place: int, d: int, width: int, layout: str, epsilon: float) -> Exp
     """
     i, cosine = divmod(d, 2) if layout == "sinusoidal" else (d % (width // 2), d // (width // 2))
     angle = place / 10000.0 ** (2 * i / width)
-    off = 16.0 * angle * sys.float_info.epsilon / epsilon
-    return Call("cos" if cosine else "sin", Number(angle, text=f"{place} / 10000^({2 * i}/{width})", off=off))
+    error = 16.0 * angle * sys.float_info.epsilon / epsilon
+    return Call("cos" if cosine else "sin", Number(angle, text=f"{place} / 10000^({2 * i}/{width})", error=error))
 
 
 def rotation(stack: StackConfig, place: int, k: int, width: int) -> Number:
@@ -47,13 +47,13 @@ def rotation(stack: StackConfig, place: int, k: int, width: int) -> Number:
         text = f"{place} · {frequency:.6g}"
         relative *= 1.0 + high / (high - low)
     angle = place * frequency
-    return Number(angle, text=text, off=relative * angle)
+    return Number(angle, text=text, error=relative * angle)
 
 
 def bucket(stack: StackConfig, distance: int, *, both_ways: bool) -> int:
-    """T5's number for a distance: near ones have a bucket each, far ones share, the more the farther.
+    """T5's bucket of a distance: near ones have one each, far ones share, the more the farther.
 
-    A distance at the edge of two falls where float32 rounds it, as it did when the model learnt.
+    At the edge of two buckets float32's rounding decides, as it did in training.
     """
     n, offset, back = stack.t5_buckets, 0, max(-distance, 0)
     if both_ways:

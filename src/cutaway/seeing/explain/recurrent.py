@@ -1,4 +1,4 @@
-"""RNN, GRU and LSTM layers, step after step, and what stands around them in an encoder and a decoder."""
+"""RNN, GRU and LSTM layers, step by step; the bridge between encoder and decoder, and their outputs."""
 
 from cutaway.seeing.explain.expression import Call, Expression, Number, Product, Sum, Vector
 from cutaway.seeing.explain.linear import Row, linear, minus, tapped, zeros
@@ -6,7 +6,7 @@ from cutaway.seeing.explain.source import Source
 
 
 def layer(source: Source, here: str, value: str, at: tuple[int, ...]) -> Expression | None:
-    """One of the numbers of a layer ("encoder.forwards.0"): W x + U h, with rows of W and U for each gate.
+    """A number of a layer ("encoder.forwards.0"): W x + U h, with rows of W and U for each gate.
 
     rnn   h = tanh(W x + U h)
     gru   r, z = σ(W x + U h);  n = tanh(W x + r · U h);  h = (1 - z) · n + z · h
@@ -19,7 +19,7 @@ def layer(source: Source, here: str, value: str, at: tuple[int, ...]) -> Express
         return linear(source, f"{here}.input", gate * width + d, *_inputs(source, here, b, t))
 
     def carried(gate: int) -> Expression:
-        return linear(source, f"{here}.state", gate * width + d, before(source, here, "hidden", b, t).all())
+        return linear(source, f"{here}.state", gate * width + d, previous_state(source, here, "hidden", b, t).all())
 
     def both(gate: int) -> Expression:
         return Sum((read(gate), carried(gate)))
@@ -38,7 +38,7 @@ def layer(source: Source, here: str, value: str, at: tuple[int, ...]) -> Express
             return Call("tanh", Sum((read(2), Product((now("reset_gate"), carried(2))))))
         case "gru", "hidden":
             new = Product((Sum((Number(1.0), minus(now("update_gate")))), now("candidate")))
-            return Sum((new, Product((now("update_gate"), before(source, here, "hidden", b, t).one(d)))))
+            return Sum((new, Product((now("update_gate"), previous_state(source, here, "hidden", b, t).one(d)))))
         case "lstm", "input_gate":
             return Call("sigmoid", both(0))
         case "lstm", "forget_gate":
@@ -48,15 +48,15 @@ def layer(source: Source, here: str, value: str, at: tuple[int, ...]) -> Express
         case "lstm", "output_gate":
             return Call("sigmoid", both(3))
         case "lstm", "cell_state":
-            kept = Product((now("forget_gate"), before(source, here, "cell_state", b, t).one(d)))
+            kept = Product((now("forget_gate"), previous_state(source, here, "cell_state", b, t).one(d)))
             return Sum((kept, Product((now("input_gate"), now("candidate")))))
         case "lstm", "hidden":
             return Product((now("output_gate"), Call("tanh", now("cell_state"))))
     return None
 
 
-def before(source: Source, here: str, part: str, b: int, t: int) -> Row:
-    """The state that a step starts from: of the last real token before it (padding leaves it), or the first state."""
+def previous_state(source: Source, here: str, part: str, b: int, t: int) -> Row:
+    """The state before a step: that of the last real token, as padding leaves it unchanged, or the initial state."""
     side, _, number = here.split(".")
     n = source.shape(f"{here}.{part}")[1]
     real = source.real(side, b, n)
@@ -71,7 +71,7 @@ def before(source: Source, here: str, part: str, b: int, t: int) -> Row:
 
 
 def bridge(source: Source, number: int, at: tuple[int, ...]) -> Expression:
-    """A decoder starts from tanh(W · the encoder's last state + b), layer by layer: of an LSTM h, then c."""
+    """A decoder's initial state tanh(W · the encoder's last state + b), layer by layer: of an LSTM h, then c."""
     b, d = at
     encoder, parts = source.recurrent_encoder, _parts(source)
     depth, part = min(number // len(parts), encoder.n_layers - 1), parts[number % len(parts)]
@@ -85,7 +85,7 @@ def bridge(source: Source, number: int, at: tuple[int, ...]) -> Expression:
 
 
 def _parts(source: Source) -> tuple[str, ...]:
-    """Of a layer's state."""
+    """The values that a layer's state consists of."""
     return ("hidden", "cell_state") if source.recurrent.decoder.cell == "lstm" else ("hidden",)
 
 
@@ -99,7 +99,7 @@ def _reads_backwards(source: Source, here: str) -> bool:
 
 
 def _inputs(source: Source, here: str, b: int, t: int) -> list[Vector]:
-    """What a layer reads at a step: the word, and the context Bahdanau's attention found for it; or the layer below."""
+    """A layer's inputs at a step: the word vector and the context of Bahdanau's attention, or the layer below."""
     side, _, number = here.split(".")
     if number == "0":
         x = [source.vector(f"{side}.embedding.output", b, t, None)]
@@ -108,12 +108,12 @@ def _inputs(source: Source, here: str, b: int, t: int) -> list[Vector]:
         return x
     below = int(number) - 1
     if side == "decoder":
-        return [said(source, f"decoder.layers.{below}", b, t)]
-    return [said(source, f"encoder.{direction}.{below}", b, t) for direction in _directions(source)]
+        return [layer_output(source, f"decoder.layers.{below}", b, t)]
+    return [layer_output(source, f"encoder.{direction}.{below}", b, t) for direction in _directions(source)]
 
 
-def said(source: Source, here: str, b: int, t: int) -> Vector:
-    """What a layer hands on: its state, and 0 for padding."""
+def layer_output(source: Source, here: str, b: int, t: int) -> Vector:
+    """A layer's output: its state, and 0 for padding."""
     _, n, width = source.shape(f"{here}.hidden")
     if not source.real(here.split(".")[0], b, n)[t]:
         return zeros(width).all()
@@ -125,25 +125,25 @@ def encoder_output(source: Source, at: tuple[int, ...]) -> Expression:
     b, s, e = at
     encoder = source.recurrent_encoder
     direction = _directions(source)[e // encoder.d_hidden]
-    return _shown(source, f"encoder.{direction}.{encoder.n_layers - 1}", b, s, e % encoder.d_hidden)
+    return _output_number(source, f"encoder.{direction}.{encoder.n_layers - 1}", b, s, e % encoder.d_hidden)
 
 
 def decoder_output(source: Source, at: tuple[int, ...]) -> Expression:
-    """tanh(W [state; context; word] + b); a language model shows its states."""
+    """tanh(W [state; context; word] + b); a language model's output is its states."""
     b, t, d = at
     top = f"decoder.layers.{source.recurrent.decoder.n_layers - 1}"
     if source.recurrent.encoder is None:
-        return _shown(source, top, b, t, d)
-    seen = [said(source, top, b, t)]
+        return _output_number(source, top, b, t, d)
+    inputs = [layer_output(source, top, b, t)]
     if source.recurrent.attention is not None:
-        seen.append(source.vector("decoder.attention.output", b, t, None))
+        inputs.append(source.vector("decoder.attention.output", b, t, None))
     if source.recurrent.attention == "additive":
-        seen.append(source.vector("decoder.embedding.output", b, t, None))
-    return Call("tanh", linear(source, "decoder.readout", d, *seen))
+        inputs.append(source.vector("decoder.embedding.output", b, t, None))
+    return Call("tanh", linear(source, "decoder.readout", d, *inputs))
 
 
-def _shown(source: Source, here: str, b: int, t: int, d: int) -> Expression:
-    """One number of `said`."""
+def _output_number(source: Source, here: str, b: int, t: int, d: int) -> Expression:
+    """A number of `layer_output`."""
     side = here.split(".")[0]
     state, mask = source.number(f"{here}.hidden", b, t, d), source.mask(side)
     if mask is None:

@@ -3,7 +3,7 @@
 from cutaway.seeing.explain.attention import HIDDEN, VISIBLE
 from cutaway.seeing.explain.expression import Dot, Expression, Softmax, Sum
 from cutaway.seeing.explain.linear import added_rows, called, linear
-from cutaway.seeing.explain.recurrent import before, said
+from cutaway.seeing.explain.recurrent import layer_output, previous_state
 from cutaway.seeing.explain.source import Source
 
 HERE = "decoder.attention"
@@ -17,7 +17,7 @@ def attention(source: Source, value: str, at: tuple[int, ...]) -> Expression | N
             return linear(source, f"{HERE}.k", d, source.vector("encoder.output", b, s, None))
         case "queries":
             b, t, d = at
-            return linear(source, f"{HERE}.q", d, before(source, _top(source), "hidden", b, t).all())
+            return linear(source, f"{HERE}.q", d, previous_state(source, _top(source), "hidden", b, t).all())
         case "scores":
             return _score(source, at)
         case "masked_scores":
@@ -38,7 +38,7 @@ def _score(source: Source, at: tuple[int, ...]) -> Expression:
     b, t, s = at
     key = source.vector(f"{HERE}.keys", b, s, None)
     if source.recurrent.attention == "dot":
-        return Dot(said(source, _top(source), b, t), key)
+        return Dot(layer_output(source, _top(source), b, t), key)
     query = source.vector(f"{HERE}.queries", b, t, None)
     return Dot(called("tanh", added_rows(query, key)), source.weights(f"{HERE}.energy.weight", 0, None))
 

@@ -1,4 +1,4 @@
-"""Where the numbers come from: the values of a trace, the weights and the config of its network, what it was given."""
+"""The numbers of a trace that rules read: its values, and the weights, the config and the inputs of its network."""
 
 from typing import TYPE_CHECKING
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 
 class Source:
-    """Takes numbers out of tensors, as few as are asked for. `name` is the value that is being explained."""
+    """Reads single numbers and rows from the tensors of a trace. `name`: the value that is being explained."""
 
     def __init__(self, trace: "Trace", name: str) -> None:
         self.trace, self.name = trace, name
         self.epsilon = self.smallest = 0.0  # of the coarsest tensor that was read
         if trace.run.config is None:
             raise InputError(
-                "this is the trace of one part of a network, which does not say what feeds it; "
+                "this is the trace of one part of a network, whose inputs have no names; "
                 "trace the whole network to have its numbers explained"
             )
         self.config: Config = trace.run.config
@@ -38,15 +38,15 @@ class Source:
         return tuple(self._value(name).shape)
 
     def weight(self, name: str, *at: int) -> Number:
-        return self._number(self.whole_weight(name), name, at)
+        return self._number(self.weight_tensor(name), name, at)
 
     def weights(self, name: str, *at: int | None, start: int = 0, length: int | None = None) -> Vector:
-        return self._vector(self.whole_weight(name), name, at, start, length)
+        return self._vector(self.weight_tensor(name), name, at, start, length)
 
     def has_weight(self, name: str) -> bool:
         return name in self.trace.run.weights
 
-    def whole_weight(self, name: str) -> Tensor:
+    def weight_tensor(self, name: str) -> Tensor:
         weight = self.trace.run.weights.get(name)
         if weight is None:
             raise InputError(
@@ -81,13 +81,12 @@ class Source:
     # The config
 
     @property
-    def both(self) -> bool:
-        """An encoder-decoder."""
+    def is_encoder_decoder(self) -> bool:
         return self.config.encoder is not None and self.config.decoder is not None
 
     @property
     def last_side(self) -> str:
-        """Whose output the head reads."""
+        """The stack whose output the head reads."""
         return "encoder" if self.config.decoder is None else "decoder"
 
     def stack(self, side: str) -> StackConfig:
@@ -110,26 +109,26 @@ class Source:
         assert self.recurrent.encoder is not None
         return self.recurrent.encoder
 
-    # What the network was given
+    # The network's inputs
 
-    def given(self, name: str) -> Tensor | None:
+    def argument(self, name: str) -> Tensor | None:
         value = self.trace.run.inputs.get(name)
         assert value is None or isinstance(value, Tensor)
         return value
 
     def input(self, side: str) -> Tensor:
-        """The tokens, or the images, that a stack reads."""
-        value = self.given("target" if self.both and side == "decoder" else "tokens")
+        """The tokens or images that a stack reads."""
+        value = self.argument("target" if self.is_encoder_decoder and side == "decoder" else "tokens")
         if value is None:
-            raise InputError(f"the inputs of this trace are gone, and '{self.name}' is computed from them; trace again")
+            raise InputError(f"'{self.name}' is computed from inputs, which this trace does not have; trace again")
         return value
 
     def mask_name(self, side: str) -> str:
-        return "target_mask" if self.both and side == "decoder" else "mask"
+        return "target_mask" if self.is_encoder_decoder and side == "decoder" else "mask"
 
     def mask(self, side: str) -> Tensor | None:
-        """[B, T], True = a real token; None: all are."""
-        return self.given(self.mask_name(side))
+        """[B, T], True = a real token; None: all tokens are."""
+        return self.argument(self.mask_name(side))
 
     def real(self, side: str, b: int, n: int) -> list[bool]:
         """Which of the n tokens of a row are real ones."""

@@ -1,1 +1,1 @@
-"""Interventions: values that are zeroed, scaled, set or patched, parts that are switched off; what that changes."""
+"""Interventions: values zeroed, scaled, set or patched, parts switched off, and runs compared."""

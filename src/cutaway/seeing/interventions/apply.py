@@ -1,4 +1,4 @@
-"""What an edit does while a network runs: a change at a tap, and the listeners that make it happen."""
+"""Edits applied to a running network: changes at taps, and the listeners that make them."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -13,10 +13,10 @@ _BEGIN = ("embedding.token_vectors", "embedding.pixels")
 
 @dataclass(frozen=True)
 class TapValue:
-    """A value while it passes its tap. `first` is the place of its first token among all `length` of its side.
+    """A value at its tap. `first`: the position of its first token among the `length` tokens of its side.
 
-    `heard` are the values that changes read. `grows` names the axes that lengthen while a text is written: a place
-    beyond their end may still come. All rows are then candidates for one text.
+    `heard`: the values that changes read. `grows`: the axes that lengthen while a text is written, so that an index
+    beyond their end may still come; all rows are then beams of one text.
     """
 
     value: Tensor
@@ -29,14 +29,14 @@ class TapValue:
     writes: bool = False
 
     @property
-    def whole(self) -> list[int]:
+    def full_shape(self) -> list[int]:
         """The shape of this value with all tokens of the text."""
         return [self.length if axis == "T" else n for axis, n in zip(self.axes, self.value.shape, strict=True)]
 
 
 @dataclass(frozen=True)
 class Change:
-    """What an edit does at one tap: `apply` gives the value to put there (None: leave it); it may read others'."""
+    """A change at one tap: `apply` returns the new value (None: unchanged) and may read the values of other taps."""
 
     name: str
     apply: Callable[[TapValue], Tensor | None]
@@ -44,12 +44,12 @@ class Change:
 
 
 def listeners_of(network: Network, changes: Iterable[Change], *, writes: bool = False) -> dict[str, Listener]:
-    """Changes at work, by the names of their taps, in the order given. Each run needs its own: they count its steps.
+    """Listeners for changes, by tap name; each tap's apply in the order given. A run needs its own: they count steps.
 
     `writes`: the run writes its text, without a cache, so that values grow with it.
     """
-    at_work = ActiveChanges(network, changes, writes)
-    return dict.fromkeys(at_work.names, at_work.hear)
+    active = ActiveChanges(network, changes, writes)
+    return dict.fromkeys(active.names, active.hear)
 
 
 class ActiveChanges:
@@ -91,8 +91,8 @@ class ActiveChanges:
         return self.last if side == "head" else side
 
     def _first(self, name: str, n: int) -> int:
-        """The place of the first of `n` tokens that pass. Recurrent layers go step by step, some from the end; a search
-        has the head read only the newest tokens."""
+        """The position of the first of `n` tokens at a tap. Recurrent layers go step by step, some from the end; in a
+        search the head reads only the newest tokens."""
         side = self._side(name)
         passed = self.passed[side].get(name, 0)
         self.passed[side][name] = passed + n

@@ -1,4 +1,4 @@
-"""A model run twice, as it is and with edits: two traces, what each run says, and how the two differ."""
+"""A model run twice, without and with edits: two traces, two outputs, and how they differ."""
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Likely:
-    """A word or class that a model can say, and how probable it finds it."""
+    """A word or class and its probability."""
 
     id: int
     text: str
@@ -36,8 +36,8 @@ class Likely:
 
 @dataclass(frozen=True)
 class Place:
-    """What a model says at one place: `label` is the token there, `side` whose it is (None: of the whole input);
-    `top` what is likeliest, best first."""
+    """The output at one position: `label` is the token there, `side` its side (None: the whole input), `top` the
+    likeliest words or classes, best first."""
 
     label: str
     side: str | None
@@ -46,8 +46,8 @@ class Place:
 
 @dataclass(frozen=True)
 class Difference:
-    """One place in both runs: how far the second distribution is from the first (Σ p · log(p / q), in nats), and how
-    probable each run finds what the first finds likeliest."""
+    """A position in both runs: the KL divergence of their distributions, Σ p · log(p / q) in nats, and the probability
+    that each run gives to the word that is likeliest in the first."""
 
     place: int
     label: str
@@ -59,7 +59,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class ModelOutput:
-    """What a run came to: the text it wrote (None: it did not write), and what the head says at each place."""
+    """The output of a run: the text it wrote (None: it did not write), and the head's output at each position."""
 
     text: str | None
     places: tuple[Place, ...]
@@ -67,8 +67,8 @@ class ModelOutput:
 
 @dataclass(frozen=True)
 class Comparison:
-    """`before` and `after` are what the two runs say. `differences`: of each place that both runs reached by the same
-    words, how what they say there differs."""
+    """A run without and a run with edits: their traces and outputs. `differences`: of the outputs, at each position
+    that both runs reached by the same tokens."""
 
     edits: tuple[Edit, ...]
     original: Trace
@@ -79,7 +79,7 @@ class Comparison:
 
     @cached_property
     def moved(self) -> dict[str, float]:
-        """How far each value is from what it was, |after - before| / |before|, in the order of computation.
+        """The relative change of each value, |after - before| / |before|, in the order of computation.
 
         Values whose shape has changed, because the second text is longer or shorter, are left out.
         """
@@ -89,7 +89,7 @@ class Comparison:
 
     @property
     def first(self) -> str | None:
-        """The first value that is another."""
+        """The first value that changed."""
         return next((name for name, distance in self.moved.items() if distance > 0), None)
 
     def to_json(self) -> dict[str, Any]:
@@ -101,7 +101,7 @@ class Comparison:
         }
 
     def __str__(self) -> str:
-        """The two texts; without texts, what is likeliest at each place."""
+        """The two texts; without texts, the likeliest word or class at each position."""
         if self.before.text is not None:
             return f"before  {self.before.text}\nafter   {self.after.text}"
         lines = []
@@ -113,18 +113,18 @@ class Comparison:
     def __repr__(self) -> str:
         from cutaway.seeing.render.notebook import edit_text
 
-        said = f"{self.before.text!r} → {self.after.text!r}" if self.before.text is not None else ""
+        text = f"{self.before.text!r} → {self.after.text!r}" if self.before.text is not None else ""
         furthest = max(self.differences, key=lambda each: each.divergence, default=None)
         if furthest is not None:
             compared = f"{len(self.differences)} places compared"
-            said += f"{', ' * bool(said)}{compared}, at most {furthest.divergence:.4f} nats apart at {furthest.label!r}"
-        return f"Changed({', '.join(map(edit_text, self.edits)) or 'no edits'}{': ' * bool(said)}{said})"
+            text += f"{', ' * bool(text)}{compared}, at most {furthest.divergence:.4f} nats apart at {furthest.label!r}"
+        return f"Comparison({', '.join(map(edit_text, self.edits)) or 'no edits'}{': ' * bool(text)}{text})"
 
     def _repr_html_(self) -> str:
-        """How a notebook shows it."""
-        from cutaway.seeing.render.notebook import changed_html
+        """The comparison in a notebook."""
+        from cutaway.seeing.render.notebook import comparison_html
 
-        return changed_html(self)
+        return comparison_html(self)
 
 
 def run(
@@ -138,31 +138,31 @@ def run(
     generation: Generation | None = None,
     top: int = 5,
 ) -> Comparison:
-    """See Model.run. A run that writes does so under its edits and without a cache: each word is computed from just
-    what the trace shows. Where nothing says how long its text may be, twice the other's and 10 tokens more: a network
-    that lacks something may never end."""
+    """See Model.run. A text is written under its edits and without a cache: each token is computed from exactly the
+    values of the trace. Without a limit it may be twice as long as the other and 10 tokens more: an edited network may
+    never end."""
     network, edits = model.network, edits_of(edits)
-    listeners(network, edits)  # those that do not fit this model
+    listeners(network, edits)  # an error for those that do not fit this model
     if isinstance(generation, Generation) and generation.sample and generation.seed is None:
-        generation = replace(generation, seed=int.from_bytes(os.urandom(7)))  # one chance for both
+        generation = replace(generation, seed=int.from_bytes(os.urandom(7)))  # the same draws in both
     first = second = prepare(model, given, target, pair=pair, generation=generation)
     original = run_traced(model, first, keep)
     writes = first.search is not None
     if writes and edits:
         uncached = replace(generation or default_generation(model), cached=False)
         if uncached.max_new_tokens is None:
-            uncached = limited(uncached, _room(model, first))
+            uncached = limited(uncached, _max_new_tokens(model, first))
         with listening(network, listeners(network, edits, writes=True)):
             second = prepare(model, given, target, pair=pair, generation=uncached)
     changed = run_traced(model, second, keep, listeners(network, edits, writes=writes))
-    said = [ModelOutput(_text(model, each), places(model, _output(seen), seen.words, top))
-            for each, seen in ((first, original), (second, changed))]  # fmt: skip
-    return Comparison(
-        edits, original, changed, said[0], said[1], _differences(model, original, changed, said[0].places)
+    before, after = (
+        ModelOutput(_text(model, each), places(model, _output(trace), trace.words, top))
+        for each, trace in ((first, original), (second, changed))
     )
+    return Comparison(edits, original, changed, before, after, _differences(model, original, changed, before.places))
 
 
-def _room(model: "Model", given: ModelInputs) -> int:
+def _max_new_tokens(model: "Model", given: ModelInputs) -> int:
     assert given.search is not None
     n = len(given.search.written[0].ids)
     longest = model.usage.max_length  # it counts the start token, or the prompt
@@ -171,12 +171,12 @@ def _room(model: "Model", given: ModelInputs) -> int:
 
 
 def places(model: "Model | Network", output: Tensor, words: Words, top: int = 5) -> tuple[Place, ...]:
-    """What a head's output says of one text: the next word at each place, the word that stood there, the class, where
-    an answer starts and ends; nothing if it is a vector."""
+    """A head's output for one text by position: the next word, the masked word, the class, or the start and the end of
+    an answer; empty if it is a vector."""
     found = probabilities(model, output)
     if found is None:
         return ()
-    labels, choices, side = _around(model, words)
+    labels, choices, side = _labels_of(model, words)
     best = found.topk(min(top, found.shape[-1]))
     return tuple(
         Place(
@@ -188,12 +188,12 @@ def places(model: "Model | Network", output: Tensor, words: Words, top: int = 5)
 
 
 def choices_of(model: "Model | Network", words: Words) -> Sequence[str]:
-    """What there is to choose from at each place, by number; empty if only the numbers are known."""
-    return _around(model, words)[1]
+    """The labels of the choices at each position, by number; empty if they are not known."""
+    return _labels_of(model, words)[1]
 
 
-def _around(model: "Model | Network", words: Words) -> tuple[Sequence[str], Sequence[str], str | None]:
-    """The names of the places and of the choices there, and whose places they are."""
+def _labels_of(model: "Model | Network", words: Words) -> tuple[Sequence[str], Sequence[str], str | None]:
+    """The labels of the positions, of the choices there, and the positions' side."""
     head, tokens = model.config.head, words.target or words.source
     if isinstance(head, Classifier):
         return ("class",), words.classes, None
@@ -203,7 +203,7 @@ def _around(model: "Model | Network", words: Words) -> tuple[Sequence[str], Sequ
 
 
 def probabilities(model: "Model | Network", output: Tensor) -> Tensor | None:
-    """Of each place and choice [places, choices], from a head's output for one text; None if it is a vector."""
+    """Probabilities [positions, choices] from a head's output for one text; None if it is a vector."""
     head = model.config.head
     if isinstance(head, LanguageModel | MaskedLanguageModel):
         return upcast(output).softmax(-1)
@@ -218,9 +218,9 @@ def probabilities(model: "Model | Network", output: Tensor) -> Tensor | None:
     return of_classes(model, output.unsqueeze(0))
 
 
-def _output(seen: Trace) -> Tensor:
-    assert seen.output is not None
-    return seen.output[0]
+def _output(trace: Trace) -> Tensor:
+    assert trace.output is not None
+    return trace.output[0]
 
 
 def _text(model: "Model", given: ModelInputs) -> str | None:
@@ -231,29 +231,29 @@ def _text(model: "Model", given: ModelInputs) -> str | None:
     return text_after(model.tokenizer, prompt, written)
 
 
-def _differences(model: "Model", original: Trace, changed: Trace, said: Sequence[Place]) -> tuple[Difference, ...]:
-    before, after = (probabilities(model, _output(seen)) for seen in (original, changed))
+def _differences(model: "Model", original: Trace, changed: Trace, places: Sequence[Place]) -> tuple[Difference, ...]:
+    before, after = (probabilities(model, _output(trace)) for trace in (original, changed))
     if before is None or after is None:
         return ()
-    n = _alike(original.run.inputs, changed.run.inputs) if model.network.has_decoder else len(before)
+    n = _common_prefix(original.run.inputs, changed.run.inputs) if model.network.has_decoder else len(before)
     found = []
     for i, (p, q) in enumerate(zip(before[:n].double(), after[:n].double(), strict=True)):
         divergence = float(torch.where(p == 0, 0.0, p * (p / q).log()).sum())  # 0 · log 0 = 0
-        best = said[i].top[0]
+        best = places[i].top[0]
         found.append(
-            Difference(i, said[i].label, 0.0 if divergence < 0 else divergence, best.text, best.p, float(q[best.id]))
+            Difference(i, places[i].label, 0.0 if divergence < 0 else divergence, best.text, best.p, float(q[best.id]))
         )
     return tuple(found)
 
 
-def _alike(a: Mapping[str, Any], b: Mapping[str, Any]) -> int:
-    """How many tokens two decoders have read in common."""
+def _common_prefix(a: Mapping[str, Any], b: Mapping[str, Any]) -> int:
+    """The number of tokens that two decoders read alike, from the first on."""
     read = [inputs.get("target", inputs["tokens"])[0].tolist() for inputs in (a, b)]
     return next((i for i, (x, y) in enumerate(zip(*read, strict=False)) if x != y), min(map(len, read)))
 
 
 def _distance(before: Tensor, after: Tensor) -> float:
-    """Hidden scores, -∞, count as 0."""
+    """|after - before| / |before|; masked scores, -∞, count as 0."""
     a, b = (value.double().nan_to_num(neginf=0.0, posinf=0.0) for value in (before, after))
     moved = float((b - a).norm())
     return moved / (float(a.norm()) or 1.0) if moved else 0.0

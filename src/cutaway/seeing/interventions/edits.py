@@ -36,16 +36,16 @@ class Edit(ABC):
 
     @abstractmethod
     def changes(self, network: Network) -> list[Change]:
-        """What this edit does to the taps of a network; an error if it has not got what is to be changed."""
+        """The changes at the taps of a network; an error if it lacks the values or parts to change."""
 
     def to_json(self) -> dict[str, Any]:
-        """{"kind": "zero", "value": …}: what was not given is left out."""
+        """{"kind": "zero", "value": …}: a field that is None is left out."""
         given = {each.name: getattr(self, each.name) for each in fields(self)}
         return {"kind": self.kind} | {name: schema.to_json(value) for name, value in given.items() if value is not None}
 
     @staticmethod
     def from_json(data: Any, traces: Mapping[str, Trace] | None = None) -> "Edit":
-        """Any kind of edit. `traces`: those that a patch may name, by id."""
+        """An edit of any kind. `traces`: those that a patch may name, by id."""
         if isinstance(data, Mapping) and data.get("kind") == Patch.kind:
             return Patch.named(data, traces or {})
         if isinstance(data, Mapping) and data.get("to") == "-inf":
@@ -56,7 +56,7 @@ class Edit(ABC):
 
 @dataclass(frozen=True)
 class Zero(Edit):
-    """Zeros in the place of a value, or of one head of it."""
+    """Sets a value, or one head of it, to zero."""
 
     kind: ClassVar[str] = "zero"
     value: str
@@ -71,7 +71,7 @@ class Zero(Edit):
 
 @dataclass(frozen=True)
 class Scale(Edit):
-    """A value, or one head of it, times a number. What is hidden (-∞) stays so."""
+    """Multiplies a value, or one head of it, by a number; masked scores (-∞) stay."""
 
     kind: ClassVar[str] = "scale"
     value: str
@@ -87,9 +87,9 @@ class Scale(Edit):
 
 @dataclass(frozen=True)
 class Set(Edit):
-    """One cell of a value, e.g. the attention weight of one head between two tokens.
+    """Sets one cell of a value, e.g. the attention weight of one head between two tokens.
 
-    `renormalise`: the other weights of the row keep their proportions and share what is left of 1.
+    `renormalise`: the other weights of the row keep their proportions, and the row sums to 1.
     """
 
     kind: ClassVar[str] = "set"
@@ -106,7 +106,7 @@ class Set(Edit):
         else:
             check_fields(self)
         if not isinstance(self.at, tuple) or any(type(i) is not int or i < 0 for i in self.at):
-            raise ConfigError(f"Set.at is {describe(self.at)}; give a place for each axis, counted from 0")
+            raise ConfigError(f"Set.at is {describe(self.at)}; give an index for each axis, counted from 0")
         if self.renormalise and not 0 <= self.to <= 1:
             raise ConfigError(f"Set.to={self.to} is no weight of a row that sums to 1; choose a number from 0 to 1")
         if self.renormalise and not self.value.endswith(".weights"):
@@ -120,15 +120,15 @@ class Set(Edit):
         for name, axes in found.items():
             if len(axes) != len(self.at):
                 raise InputError(
-                    f"'{name}' has {len(axes)} axes ({axes}), but the place {list(self.at)} has {len(self.at)}"
+                    f"'{name}' has {len(axes)} axes ({axes}), but the index {list(self.at)} has {len(self.at)}"
                 )
         return [Change(name, self._apply) for name in found]
 
     def _apply(self, now: TapValue) -> Tensor | None:
         at: list[int | slice] = []
-        for axis, i, n in zip(now.axes, self.at, now.whole, strict=True):
+        for axis, i, n in zip(now.axes, self.at, now.full_shape, strict=True):
             if i >= n and axis not in now.grows:
-                raise InputError(f"'{now.name}' has shape {now.whole} ({now.axes}) here: no place {list(self.at)}")
+                raise InputError(f"'{now.name}' has shape {now.full_shape} ({now.axes}) here: no index {list(self.at)}")
             at.append(i - now.first if axis == "T" else i)
         if any(isinstance(i, int) and not 0 <= i < n for i, n in zip(at, now.value.shape, strict=True)):
             return None
@@ -147,22 +147,22 @@ class Set(Edit):
             row *= torch.where(others > 0, (1 - self.to) / others, 0.0)
             value[tuple(at)] = self.to
         elif bool((row == -math.inf).all(-1).any()):
-            raise InputError(f"'{now.name}' at {list(self.at)}: with -∞ there this row would have nothing to look at")
+            raise InputError(f"'{now.name}' at {list(self.at)}: with -∞ there all keys of this row are masked")
         return value
 
 
 @dataclass(frozen=True)
 class Off(Edit):
-    """A switch: the network without one of its ideas, everywhere or where a pattern says.
+    """Switches off one idea of the network, everywhere or in the parts that a pattern matches.
 
     scaling    scores are not divided by √K
     mask       a decoder may look ahead
     positions  no position vectors, no rotation, no relative bias
-    residual   what a sublayer gives is not added to what it read
-    block      a block hands on what it got
+    residual   a sublayer's output is not added to its input
+    block      a block's output is its input
 
-    `where` is a pattern of places: attentions (`decoder.blocks.0.self_attention`), sublayers, blocks, embeddings; a
-    stack or block stands for all that is in it (`encoder`).
+    `where` is a pattern of names: attentions (`decoder.blocks.0.self_attention`), sublayers, blocks, embeddings; a
+    stack or block stands for all of its parts (`encoder`).
     """
 
     kind: ClassVar[str] = "off"
@@ -176,8 +176,8 @@ class Off(Edit):
         places = SWITCHES[self.what](network)
         if not places:
             has = ", ".join(switches(network))
-            way_out = f"it has {has}" if has else "no such switch is; zero its values by name (Zero)"
-            raise InputError(f"'{self.what}' is not in this model; {way_out}")
+            way_out = f"it has {has}" if has else "it has no switches; zero its values by name (Zero)"
+            raise InputError(f"'{self.what}' is no switch of this model; {way_out}")
         patterns = matcher(self.where), matcher(f"{self.where}.*")
         found = [each for each in places if any(matches(each) for matches in patterns)]
         if not found:
@@ -187,9 +187,9 @@ class Off(Edit):
 
 @dataclass(frozen=True)
 class Patch(Edit):
-    """A value as it was in another trace, of the same shape. `trace` is that trace's id, where it has one.
+    """Replaces a value by that of another trace, of the same shape. `trace`: that trace's id, if it has one.
 
-    While a text is written it grows: the places that both have are patched.
+    While a text is written values grow: the positions that both have are patched.
     """
 
     kind: ClassVar[str] = "patch"
@@ -215,7 +215,7 @@ class Patch(Edit):
         return {"kind": self.kind, "value": self.value, "trace": self.trace}
 
     def changes(self, network: Network) -> list[Change]:
-        return [Change(name, _laid_over(self.from_[name])) for name in _replaceable(network, self.value)]
+        return [Change(name, _replacing(self.from_[name])) for name in _replaceable(network, self.value)]
 
 
 @dataclass(frozen=True)
@@ -226,9 +226,9 @@ class _NamedPatch:
 
 @dataclass(frozen=True)
 class Replace(Edit):
-    """Anything in a value's place: a tensor of its shape, a number, or what a function of (value, name) gives.
+    """Replaces a value by a tensor of its shape, by a number, or by the result of a function of (value, name).
 
-    A recurrent layer's values pass step by step, and functions see them so.
+    A recurrent layer's values come step by step, and a function is called with each.
     """
 
     kind: ClassVar[str] = "replace"
@@ -241,21 +241,21 @@ class Replace(Edit):
             check("Replace.by", self.by, Real)
 
     def to_json(self) -> dict[str, Any]:
-        raise InputError(f"what replaces '{self.value}' is Python's; as JSON give zero, scale, set, off or patch")
+        raise InputError(f"the replacement of '{self.value}' can't be JSON; give zero, scale, set, off or patch")
 
     def changes(self, network: Network) -> list[Change]:
         found = _replaceable(network, self.value)
         if isinstance(self.by, Tensor):
-            return [Change(name, _laid_over(self.by)) for name in found]
+            return [Change(name, _replacing(self.by)) for name in found]
         return [Change(name, self._apply) for name in found]
 
     def _apply(self, now: TapValue) -> Tensor | None:
         if not callable(self.by):
             return torch.full_like(now.value, float(self.by))
-        found = self.by(now.value.clone(), now.name)  # a copy: what was heard before must not change under it
+        found = self.by(now.value.clone(), now.name)  # a copy: other listeners may have kept the value
         if found is not None and (not isinstance(found, Tensor) or found.shape != now.value.shape):
             shape = list(found.shape) if isinstance(found, Tensor) else describe(found)
-            raise InputError(f"what replaces '{now.name}' is {shape}; expected a tensor {list(now.value.shape)}")
+            raise InputError(f"the replacement of '{now.name}' is {shape}; expected a tensor {list(now.value.shape)}")
         return found
 
 
@@ -263,8 +263,8 @@ Editable = Edit | str | Mapping[str, Any]
 
 
 def edits_of(given: Editable | Iterable[Editable]) -> tuple[Edit, ...]:
-    """Edits as a user may write them: one or several, as edits, as JSON, as the name of a switch ("scaling"), or as a
-    mapping of values to what takes their place: a number, a tensor, a function of (value, name) or another trace."""
+    """Edits in any form that users may give: one or several edits, JSON, the name of a switch ("scaling"), or a mapping
+    of values to replacements: a number, a tensor, a function of (value, name) or another trace."""
     if isinstance(given, Edit | str | Mapping):
         given = [given]
     if not isinstance(given, Iterable):
@@ -273,14 +273,14 @@ def edits_of(given: Editable | Iterable[Editable]) -> tuple[Edit, ...]:
 
 
 def read_edits(data: Any, traces: Mapping[str, Trace] | None = None) -> tuple[Edit, ...]:
-    """A JSON list of edits. `traces`: those that patches may name, by id."""
+    """Reads a JSON list of edits. `traces`: those that patches may name, by id."""
     if not isinstance(data, list):
         raise InputError(f"edits are {describe(data)}; expected a list of objects")
     return tuple(Edit.from_json(each, traces) for each in data)
 
 
 def listeners(network: Network, edits: Iterable[Edit], *, writes: bool = False) -> dict[str, Listener]:
-    """Edits at work: for `listening` or `trace(replace=…)`, in one run. `writes`: the run writes its text, uncached.
+    """The listeners of edits, for `listening` or `trace(replace=…)` in one run. `writes`: it writes its text, uncached.
 
     An edit that does not fit the network is an error here; one that does not fit the text, when it runs.
     """
@@ -310,16 +310,16 @@ def _replacement(name: str, value: Any) -> Edit:
 
 
 def _replaceable(network: Network, pattern: str) -> dict[str, str]:
-    """The values of that name and their axes."""
+    """The values that a pattern matches, and their axes; an error if one of them can't be replaced."""
     found = matching(network, pattern)
     for name, tap in found.items():
         if not tap.replaceable:
-            raise InputError(f"'{name}' is only for looking, nothing reads it afterwards; change an earlier value")
+            raise InputError(f"'{name}' can't be changed: no later value is computed from it; change an earlier one")
     return {name: tap.axes for name, tap in found.items()}
 
 
 def _for_each(network: Network, pattern: str, head: int | None, f: Callable[[Tensor], Tensor]) -> list[Change]:
-    """f of the whole value, or of one of its heads."""
+    """Changes by f of the whole value, or of one of its heads."""
     found = _replaceable(network, pattern)
     if head is None:
         return [Change(name, lambda now: f(now.value)) for name in found]
@@ -338,18 +338,18 @@ def _for_each(network: Network, pattern: str, head: int | None, f: Callable[[Ten
     return [Change(name, of_head) for name in found]
 
 
-def _laid_over(other: Tensor) -> Callable[[TapValue], Tensor]:
-    """A whole value in the place of another, or of the tokens of it that pass."""
+def _replacing(other: Tensor) -> Callable[[TapValue], Tensor]:
+    """A change that puts `other`, or the tokens of it that are computed now, in place of a value."""
 
     def apply(now: TapValue) -> Tensor:
         fits = other.dim() == len(now.axes) and all(
             a == b or axis in now.grows or (axis == "B" and now.writes and a == 1)
-            for axis, a, b in zip(now.axes, other.shape, now.whole, strict=True)
+            for axis, a, b in zip(now.axes, other.shape, now.full_shape, strict=True)
         )
         if not fits:
             raise InputError(
-                f"'{now.name}' has shape {now.whole} ({now.axes}) here; what is to take its place has "
-                f"{list(other.shape)}: they must be alike"
+                f"'{now.name}' has shape {now.full_shape} ({now.axes}) here, its replacement {list(other.shape)}; "
+                f"give one of the same shape"
             )
         value = now.value.clone()
         here, there = [], []

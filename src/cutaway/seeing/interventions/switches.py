@@ -1,4 +1,4 @@
-"""Switches: the ideas of a Transformer that can be turned off, and where in a network each is at work."""
+"""Switches: the ideas of a Transformer that can be turned off, and the parts of a network that each is in."""
 
 import math
 from collections.abc import Callable
@@ -16,16 +16,16 @@ from cutaway.seeing.interventions.apply import Change, TapValue
 
 Switch = Literal["scaling", "mask", "positions", "residual", "block"]
 Places = dict[str, list[Change]]
-"""Where a switch is, and what turning it off there changes."""
+"""Name of a part -> the changes that turn a switch off there."""
 
 
 def switches(network: Network) -> list[str]:
-    """What can be switched off in a network."""
+    """The names of a network's switches."""
     return [name for name, places in SWITCHES.items() if places(network)]
 
 
 def _becomes(name: str, source: str) -> Change:
-    """One value takes the place of another."""
+    """Replaces one value by another."""
     return Change(name, lambda now: now.heard[source], (source,))
 
 
@@ -43,19 +43,19 @@ def _scaling(network: Network) -> Places:
 
 def _mask(network: Network) -> Places:
     return {
-        name: [_seeing_all(name, f"{side}.relative_bias.output" if stack.relative_bias is not None else None)]
+        name: [_unmasked(name, f"{side}.relative_bias.output" if stack.relative_bias is not None else None)]
         for side, stack in _stacks(network).items()
         for name, attention in _attentions(network).items()
         if stack.causal and name.startswith(f"{side}.") and not attention.cross
     }
 
 
-def _seeing_all(name: str, bias: str | None) -> Change:
+def _unmasked(name: str, bias: str | None) -> Change:
     scaled = f"{name}.scaled_scores"
 
     def apply(now: TapValue) -> Tensor:
-        seen = now.heard[scaled] if bias is None else now.heard[scaled] + now.heard[bias]
-        return torch.where(now.value == -math.inf, seen, now.value)
+        scores = now.heard[scaled] if bias is None else now.heard[scaled] + now.heard[bias]
+        return torch.where(now.value == -math.inf, scores, now.value)
 
     return Change(f"{name}.masked_scores", apply, (scaled,) if bias is None else (scaled, bias))
 

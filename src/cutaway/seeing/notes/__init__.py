@@ -1,1 +1,1 @@
-"""The worked examples and the questions of the lecture notes, recomputed."""
+"""Five lecture notes on the Transformer: their worked examples, recomputed, and their quiz, demonstrated."""

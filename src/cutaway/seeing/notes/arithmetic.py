@@ -1,5 +1,5 @@
 """Sums written out as on paper, from values that a part has computed. Nothing here decides a value: the result of every
-line is handed in, and a line that does not come to it is never written.
+line is an argument, and a line that does not come to it is never written.
 """
 
 import math
@@ -13,23 +13,23 @@ _NOISE = 1.2e-7  # the last bit of a float32 near 1; the parts compute in float3
 
 @dataclass(frozen=True)
 class Line:
-    """One sum: whose it is ("The → CAT"), and its text."""
+    """One sum: the cell that it is `of` ("The → CAT"), and its text."""
 
     of: str
     text: str
 
 
 def number(x: float, decimals: int = 4) -> str:
-    """`2`, `0.3` or `0.99995` where that is all of it; else rounded, `0.7311`.
+    """`2`, `0.3` or `0.99995` where that is exact; else rounded, `0.7311`.
 
     Trailing zeros would claim digits that are not there. A number halfway between two of four decimals (0.99995) is
-    written whole: it rounds up or down by the last bit of a float32.
+    written in full: it rounds up or down by the last bit of a float32.
     """
     if math.isinf(x):
         return "∞" if x > 0 else "-∞"
     for digits in range(6):
-        whole = abs(round(x, digits) - x) < _NOISE
-        if whole and (digits < 5 or f"{x:.5f}".endswith("5")):
+        exact = abs(round(x, digits) - x) < _NOISE
+        if exact and (digits < 5 or f"{x:.5f}".endswith("5")):
             return f"{round(x, digits) + 0.0:,.{digits}f}"  # + 0.0: no "-0"
     return f"{x:,.{decimals}f}"
 
@@ -41,14 +41,14 @@ def vector(numbers: Sequence[float]) -> str:
 
 @dataclass(frozen=True)
 class _Digits:
-    """How a line writes its numbers, and what a reader then sees."""
+    """The decimals of a line's numbers: their text, and the value of that text."""
 
     decimals: int
 
     def __call__(self, x: float) -> str:
         return number(x, self.decimals)
 
-    def seen(self, x: float) -> float:
+    def rounded(self, x: float) -> float:
         return float(self(x).replace(",", "").replace("∞", "inf"))
 
 
@@ -56,26 +56,26 @@ _DECIMALS = range(4, 13)
 _SHORT = _Digits(4)
 
 
-class _DoesNotAddUp(AssertionError):  # noqa: N818  # nobody sees it: more digits are tried
+class _WrongSumError(AssertionError):  # products_alike tries more digits
     pass
 
 
 def _line(
     of: str, result: float, write: Callable[[_Digits], tuple[str, float]], decimals: Sequence[int] = _DECIMALS
 ) -> Line:
-    """`left = result`, with as many digits (4 or more) as it takes for the numbers shown to give the result shown.
+    """`left = result`, with as many digits (4 or more) as it takes for the written numbers to give the written result.
 
     `write` gives the left side and what it comes to.
     """
     for n in map(_Digits, decimals):
         left, value = write(n)
-        if n.seen(value) == n.seen(result):
+        if n.rounded(value) == n.rounded(result):
             return Line(of, f"{left} = {n(result)}")
     for n in map(_Digits, decimals[1:]):  # the numbers finer than their result
         left, value = write(n)
-        if _SHORT.seen(value) == _SHORT.seen(result):
+        if _SHORT.rounded(value) == _SHORT.rounded(result):
             return Line(of, f"{left} = {_SHORT(result)}")
-    raise _DoesNotAddUp(f"{of}: {left} comes to {value}, not to {result}")
+    raise _WrongSumError(f"{of}: {left} comes to {value}, not to {result}")
 
 
 def products(
@@ -85,27 +85,27 @@ def products(
     pairs = list(zip(a, b, strict=True))
     return _line(
         of, result,
-        lambda n: (" + ".join(f"{n(x)}·{n(y)}" for x, y in pairs), sum(n.seen(x) * n.seen(y) for x, y in pairs)),
+        lambda n: (" + ".join(f"{n(x)}·{n(y)}" for x, y in pairs), sum(n.rounded(x) * n.rounded(y) for x, y in pairs)),
         decimals,
     )  # fmt: skip
 
 
 def products_alike(sums: Sequence[tuple[str, Sequence[float], Sequence[float], float]]) -> list[Line]:
-    """Several `products`, all with the digits of the one that needs most."""
+    """Several `products`, all with the digits of the one that needs the most."""
     for n in _DECIMALS:
-        with suppress(_DoesNotAddUp):
+        with suppress(_WrongSumError):
             return [products(*each, decimals=[n]) for each in sums]
     return [products(*each) for each in sums]
 
 
 def total(of: str, terms: Sequence[float], result: float) -> Line:
     """0.4 + 1 = 1.4"""
-    return _line(of, result, lambda n: (" + ".join(map(n, terms)), sum(map(n.seen, terms))))
+    return _line(of, result, lambda n: (" + ".join(map(n, terms)), sum(map(n.rounded, terms))))
 
 
 def over_root(of: str, score: float, width: int, result: float) -> Line:
     """6 / √4 = 3"""
-    return _line(of, result, lambda n: (f"{n(score)} / √{width}", n.seen(score) / math.sqrt(width)))
+    return _line(of, result, lambda n: (f"{n(score)} / √{width}", n.rounded(score) / math.sqrt(width)))
 
 
 def softmax(of: str, scores: Sequence[float], i: int, result: float) -> Line:
@@ -116,7 +116,7 @@ def softmax(of: str, scores: Sequence[float], i: int, result: float) -> Line:
         of, result,
         lambda n: (
             f"e^{n(scores[i])} / ({' + '.join(f'e^{n(x)}' for x in visible)}) = {n(top)} / {n(bottom)}",
-            n.seen(top) / n.seen(bottom),
+            n.rounded(top) / n.rounded(bottom),
         ),
     )  # fmt: skip
 
@@ -131,7 +131,7 @@ def sinusoid(of: str, position: int, column: int, d_model: int, result: float) -
 
 def mean(of: str, x: Sequence[float], result: float) -> Line:
     """(2 + 4 + 6 + 8) / 4 = 5"""
-    return _line(of, result, lambda n: (f"({' + '.join(map(n, x))}) / {len(x)}", sum(map(n.seen, x)) / len(x)))
+    return _line(of, result, lambda n: (f"({' + '.join(map(n, x))}) / {len(x)}", sum(map(n.rounded, x)) / len(x)))
 
 
 def variance(of: str, x: Sequence[float], mean: float, result: float) -> Line:
@@ -140,7 +140,7 @@ def variance(of: str, x: Sequence[float], mean: float, result: float) -> Line:
         of, result,
         lambda n: (
             f"({' + '.join(f'({n(value)} - {n(mean)})²' for value in x)}) / {len(x)}",
-            sum((n.seen(value) - n.seen(mean)) ** 2 for value in x) / len(x),
+            sum((n.rounded(value) - n.rounded(mean)) ** 2 for value in x) / len(x),
         ),
     )  # fmt: skip
 
@@ -150,8 +150,8 @@ def standardized(of: str, x: float, mean: float, variance: float, epsilon: float
     return _line(
         of, result,
         lambda n: (
-            f"({n(x)} - {n(mean)}) / √({n(variance)} + {Decimal(str(epsilon)):f})",  # whole, however small
-            (n.seen(x) - n.seen(mean)) / math.sqrt(n.seen(variance) + epsilon),
+            f"({n(x)} - {n(mean)}) / √({n(variance)} + {Decimal(str(epsilon)):f})",  # in full, however small
+            (n.rounded(x) - n.rounded(mean)) / math.sqrt(n.rounded(variance) + epsilon),
         ),
     )  # fmt: skip
 
@@ -162,6 +162,6 @@ def scaled_and_shifted(of: str, scale: float, x: float, shift: float, result: fl
         of, result,
         lambda n: (
             f"{n(scale)}·{n(x) if x >= 0 else f'({n(x)})'} + {n(shift)}",
-            n.seen(scale) * n.seen(x) + n.seen(shift),
+            n.rounded(scale) * n.rounded(x) + n.rounded(shift),
         ),
     )  # fmt: skip

@@ -1,7 +1,7 @@
-"""The lecture notes' worked examples: what they print, what is true, and whether the two agree.
+"""The lecture notes' worked examples: the printed values, the true values, and whether they agree.
 
-Inputs and prints are data (notes.json); true values are computed by the parts (recompute.py); that a print is wrong is
-found by comparing, never stated.
+Inputs and printed values are data (notes.json); true values are computed by the parts (worked_examples.py); misprints
+are found by comparing, never listed.
 """
 
 import json
@@ -23,7 +23,7 @@ Text = str | Sequence["Text"]
 
 @dataclass(frozen=True)
 class Printing:
-    """What one place of the notes prints `of` a step; of one `row` of it, or of all."""
+    """A value that the notes print `of` a step: one `row` of it, or all."""
 
     note: str
     of: str
@@ -44,7 +44,7 @@ class Misprint:
 
 @dataclass(frozen=True)
 class Worked:
-    """One example, recomputed. `result` holds the values that answer it, by step; `reason` says what went wrong."""
+    """One example, recomputed. `result`: the values that answer it, by step; `reason`: the cause of its misprints."""
 
     number: int
     title: str
@@ -85,11 +85,11 @@ def example(number: int) -> Worked:
 
 
 LARGEST, DECIMALS, WIDEST = 10.0, 4, 1024
-"""Of numbers in place of the notes' own: larger or finer ones make sums that can't be written out in a line."""
+"""Bounds of a user's numbers in an example: larger or finer ones make sums that can't be written out in a line."""
 
 
 def reworked(number: int, inputs: Mapping[str, Any]) -> Worked:
-    """An example with other numbers in its `inputs`; what the notes print of it is then left out."""
+    """An example with other numbers in its `inputs`, without the notes' printed values."""
     example(number)
     record = next(record for record in data()["examples"] if record["number"] == number)
     given = _like(record["inputs"], inputs, "inputs")
@@ -154,7 +154,7 @@ def only_row(value: Value) -> Value:
 
 
 def true_value(printing: Printing, step: Step) -> Value:
-    """The part of a step that a printing speaks of."""
+    """The part of a step that a printing shows."""
     if printing.row is None:
         return only_row(step.value)
     assert isinstance(step.value, list)

@@ -1,4 +1,4 @@
-"""The notes' quiz: seven questions, why their answers are right, and a part that runs to show it."""
+"""The notes' quiz: seven questions, explanations of their answers, and parts that run to demonstrate them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -47,7 +47,7 @@ def question(number: int) -> Question:
 
 
 def demonstrate(number: int) -> list[str]:
-    """Runs what a question is about and tells what came out; the same lines every time."""
+    """Runs the parts that a question is about and reports their results; the same lines every time."""
     question(number)
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
@@ -127,8 +127,8 @@ def _row(step: Step, i: int) -> list[float]:
 
 
 def _eight_heads() -> list[str]:
-    seen = trace(Attention(512, 8), torch.zeros(1, 3, 512))
-    heads, concatenated = list(seen["heads"].shape), list(seen["concatenated"].shape)
+    values = trace(Attention(512, 8), torch.zeros(1, 3, 512))
+    heads, concatenated = list(values["heads"].shape), list(values["concatenated"].shape)
     return [
         f"Attention(512, 8) on 3 tokens. Its heads: {heads} (batch, head, token, width).",
         f"Side by side: {concatenated} (batch, token, width), and {heads[1]} × {heads[3]} = {concatenated[2]}.",
@@ -153,8 +153,8 @@ def _masking() -> list[str]:
 
 def _cross_attention() -> list[str]:
     name = "decoder.blocks.0.cross_attention"
-    seen = trace(_small(), SOURCE, TARGET, keep=f"{name}.*")
-    shapes = {part: list(seen[f"{name}.{part}"].shape) for part in ("queries", "keys", "values", "weights")}
+    values = trace(_small(), SOURCE, TARGET, keep=f"{name}.*")
+    shapes = {part: list(values[f"{name}.{part}"].shape) for part in ("queries", "keys", "values", "weights")}
     T, S = TARGET.shape[1], SOURCE.shape[1]
     return [
         f"A small Transformer with {S} source tokens and {T} target tokens; in {name}",

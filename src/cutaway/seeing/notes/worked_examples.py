@@ -34,7 +34,7 @@ Value = float | Sequence["Value"]
 
 @dataclass(frozen=True)
 class Step:
-    """One named value on the way, with labels for its rows and columns (none: unlabelled) and its sums written out."""
+    """One named value of an example, with labels of its rows and columns (if any), and its sums written out."""
 
     name: str
     formula: str
@@ -56,16 +56,16 @@ def identity_attention(d_model: int, *, scale_scores: bool = True, cross: bool =
 
 
 def _cells(rows: Sequence[str], columns: Sequence[str]) -> Iterator[tuple[int, int, str]]:
-    """Every query t with every key s, and what to call the two."""
+    """Every query t with every key s, and a name for the pair."""
     return ((t, s, f"{row} → {column}") for t, row in enumerate(rows) for s, column in enumerate(columns))
 
 
 def attention(inputs: Inputs) -> list[Step]:
     """softmax(Q Kᵀ / √K) V, tap by tap. `weights`, if given, take the place of the computed ones."""
     words = inputs["x"]
-    looked_at = inputs.get("memory", words)
-    rows, columns = list(words), list(looked_at)
-    x, memory = (torch.tensor([list(of.values())], dtype=torch.float64) for of in (words, looked_at))
+    memory_words = inputs.get("memory", words)
+    rows, columns = list(words), list(memory_words)
+    x, memory = (torch.tensor([list(of.values())], dtype=torch.float64) for of in (words, memory_words))
     part = identity_attention(
         x.shape[-1], scale_scores=inputs.get("scale_scores", True), cross="memory" in inputs
     )  # fmt: skip
@@ -118,7 +118,7 @@ def attention(inputs: Inputs) -> list[Step]:
 
 
 def position(inputs: Inputs) -> list[Step]:
-    """Where a token stands, as sines and cosines."""
+    """A position as sines and cosines."""
     place, d_model = inputs["position"], inputs["d_model"]
     encoding: list[float] = sinusoidal(torch.tensor(place), d_model, dtype=torch.float64).tolist()
     formula = "sin(pos / 10000^(2i/D)), cos(pos / 10000^(2i/D)), …"

@@ -1,1 +1,1 @@
-"""What was seen, drawn: in a terminal, as pictures, as pages, in notebooks, as JSON."""
+"""Traces drawn: in a terminal, as pictures, as pages, in notebooks, as JSON."""

@@ -1,4 +1,4 @@
-"""Which words of the source a translator looked at for each word it wrote: cross-attention, drawn with shades."""
+"""Word alignment of a translation: cross-attention, drawn with shades."""
 
 import shutil
 from dataclasses import dataclass
@@ -17,26 +17,26 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Alignment:
-    """weights [written, source]: of each written word, how much attention went to each word of the source."""
+    """weights [written, source]: the attention of each written word to each word of the source."""
 
     written: list[str]
     source: list[str]
     weights: Tensor
 
     def __str__(self) -> str:
-        """A column for each word of the source, a row for each that was written, and the word it looked at most."""
+        """A column for each source word; a row for each written word, and the source word with most of its weight."""
         width = shutil.get_terminal_size((100, 24)).columns
         return "\n".join(matrix(self.written, self.source, self.weights, width=width))
 
 
 def alignment(model: "Model", text: str, written: str) -> Alignment:
-    """The mean over the heads of the block in which attention is sharpest; pieces of words are put together.
+    """The mean over the heads of the block whose attention is sharpest, by word.
 
-    A word that is read in pieces gets their sum, one that is written in pieces their mean.
+    A source word of several tokens gets their sum, a written one their mean.
     """
     network, tokenizer = model.network, model.tokenizer
     if tokenizer is None or model.usage.start is None or not (network.has_encoder and network.has_decoder):
-        raise InputError(f"{model.name} does not attend from what it writes to what it read: it is no translator")
+        raise InputError(f"{model.name} is no translator: alignment needs an encoder-decoder and its tokenizer")
     names = [name for name in taps(network) if name.endswith(("cross_attention.weights", "decoder.attention.weights"))]
     if not names:
         raise InputError(f"{model.name} has no attention over its source: there is nothing to draw")

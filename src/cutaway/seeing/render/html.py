@@ -1,4 +1,4 @@
-"""A trace as one page that needs nothing else: no server, no network. For files, exports and notebooks."""
+"""A trace as one self-contained page, without server or network: for files, exports and notebooks."""
 
 import base64
 import html
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from cutaway.model import Model
 
 ROOM = 8_000_000
-"""Numbers that are put into a page, some 40 MB: of a long text, logits and other large values are left out."""
+"""Numbers of a page at most, some 40 MB: of a long text, logits and other large values are left out."""
 NOTEBOOK = 3_000_000
 """Bytes of a trace in a notebook, which keeps every output in its file."""
 _SLOT = '<script type="application/json" id="cutaway-data">'
@@ -33,7 +33,7 @@ _SLOT = '<script type="application/json" id="cutaway-data">'
 def page(trace: Trace, *, text: str | None = None, view: str = "", info: dict[str, Any] | None = None) -> str:
     """The page, with the trace in it. `view` is the address that it opens, such as `#/heads?layer=1`."""
     bare = _bare(trace, text, info)
-    values = {name: _bytes(trace, name) for name in _that_fit(trace)}
+    values = {name: _bytes(trace, name) for name in _fitting(trace)}
     found = {**_analysis(trace, "lens"), **_analysis(trace, "rollout")}
     return _joined(trace, {**bare, "values": values, **found}, view)
 
@@ -51,7 +51,7 @@ def write_page(trace: Trace, path: Path, *, text: str | None = None) -> Path:
 
 
 def _bare(trace: Trace, text: str | None = None, info: dict[str, Any] | None = None) -> dict[str, Any]:
-    """What the page says of a trace, without its values."""
+    """A trace for the page, without its values."""
     if trace.model is None:
         raise InputError("this trace is of a bare network; trace a model to see it in a page: model.trace(text)")
     info = trace_to_json(trace.model, trace, "here", text) if info is None else {**info, "id": "here"}
@@ -59,7 +59,7 @@ def _bare(trace: Trace, text: str | None = None, info: dict[str, Any] | None = N
 
 
 def _analysis(trace: Trace, name: str) -> dict[str, Any]:
-    """{name: what it found}: "lens", what each block would say, or "rollout". Nothing where the model has none."""
+    """{name: its result} of the analysis "lens" or "rollout"; empty where the model has none."""
     assert trace.model is not None
     with suppress(CutawayError):
         return {name: (lens if name == "lens" else rolled)(trace.model, trace)}
@@ -67,7 +67,7 @@ def _analysis(trace: Trace, name: str) -> dict[str, Any]:
 
 
 def _lens_size(trace: Trace) -> int:
-    """Bytes of a logit lens, about, before the seconds that one of a large model takes: a word and its probability
+    """About the bytes of a logit lens, before the seconds that one of a large model takes: a word and its probability
     have some 60."""
     assert trace.model is not None
     stack = trace.model.config.decoder or trace.model.config.encoder
@@ -92,20 +92,20 @@ def _written(data: Mapping[str, Any]) -> str:
 
 
 def framed(trace: Trace, height: int = 720, limit: int = NOTEBOOK) -> str:
-    """The page in a frame of its own, as a notebook shows it: at most `limit` bytes.
+    """The page in a frame, for a notebook: at most `limit` bytes.
 
-    Values are put in while there is room; above the frame stands which are left out, and how to see them. A trace
+    Values are put in while there is room; a note above the frame lists the others, and ways to see them. A trace
     without a model, or with more words than fit, is a list of its values.
     """
     if trace.model is None or not _is_built():
         return _listed(trace, limit)
     kept = {**_bare(trace), "values": {}}
-    room = limit - len(_frame(_joined(trace, kept), height).encode()) - _SAID
+    room = limit - len(_frame(_joined(trace, kept), height).encode()) - _NOTE_BYTES
     if room < 0:
         return _listed(trace, limit)
     left_out = []
-    for name, title in (("lens", "what each block would say"), ("rollout", "attention rollout")):
-        most = room // 4  # the values that it is made of are worth more
+    for name, title in (("lens", "the logit lens"), ("rollout", "attention rollout")):
+        most = room // 4  # values have priority
         too_large = name == "lens" and _lens_size(trace) > most
         found = {} if too_large else _analysis(trace, name)
         size = len(_quoted(_written(found)).encode())
@@ -123,14 +123,14 @@ def framed(trace: Trace, height: int = 720, limit: int = NOTEBOOK) -> str:
 def _for_notebook(trace: Trace, room: int) -> tuple[set[str], str]:
     """The values for `room` bytes, and the view to open with them ("": the usual one).
 
-    Where not all fit, half of the room is for attention: of the layers whose heads say most, as many as fit; the rest
-    is for all values, the small ones first. If no output of a block is among them, the heads are shown first.
+    Where not all fit, half of the room is for attention: of the layers whose heads score highest, as many as fit; the
+    rest is for all values, the small ones first. If no output of a block is among them, the heads are shown first.
     """
 
     def size(name: str) -> int:
         return 4 * ((4 * trace[name].numel() + 2) // 3) + len(name) + 6  # base64, quotes and commas
 
-    fits = set(_that_fit(trace, room, size))
+    fits = set(_fitting(trace, room, size))
     if len(fits) == len(trace) or trace.model is None:
         return fits, ""
     known = [each for each in attentions(trace.model) if f"{each['name']}.weights" in trace]
@@ -142,7 +142,7 @@ def _for_notebook(trace: Trace, room: int) -> tuple[set[str], str]:
         if size(name) <= first:
             taken.add(name)
             first -= size(name)
-    fits = taken | set(_that_fit(trace, room - sum(map(size, taken)), lambda name: 0 if name in taken else size(name)))
+    fits = taken | set(_fitting(trace, room - sum(map(size, taken)), lambda name: 0 if name in taken else size(name)))
     best = known[0] if known and f"{known[0]['name']}.weights" in fits else None
     if best is None or any(re.search(r"\.\d+\.output$", name) for name in fits):
         return fits, ""
@@ -154,8 +154,8 @@ def _score(trace: Trace, attention: str, kind: Kind) -> float:
     return float(score_heads(weights if weights.dim() == 3 else weights.unsqueeze(0), kind).max())
 
 
-_SAID = 20_000
-"""Bytes for the sentence about what is left out."""
+_NOTE_BYTES = 20_000
+"""Bytes for the note on values that are left out."""
 
 
 def _frame(content: str, height: int) -> str:
@@ -171,25 +171,25 @@ def _quoted(content: str) -> str:
 
 
 def _note(trace: Trace, names: list[str], others: list[str]) -> str:
-    """Which values a notebook does not get, by patterns, the largest first, and where they are to be had."""
+    """A note on the values that a notebook does not get, by patterns, the largest first, and on ways to get them."""
     if not names and not others:
         return ""
     patterns = Counter(re.sub(r"\.\d+\.", ".*.", name) for name in names)
     listed = [name if n == 1 else f"{name} ({n})" for name, n in patterns.items()]
     which = ", ".join(listed[:4]) + (f" and {len(listed) - 4} other kinds" if len(listed) > 4 else "")
-    said = (
+    note = (
         f"To keep the notebook small, {len(names)} of {len(trace)} values are left out, the largest first: {which}"
         f"{''.join(f'; and {other}' for other in others)}. "
         "trace[name] has each of them; trace.to_html('trace.html') and cutaway see --html write a page with up to "
         "40 MB of values; a trace that keeps less, as model.trace(text, keep='*.weights'), has more of it here."
     )
-    more = f"<details><summary>all that are left out</summary>{html.escape(', '.join(listed)[: _SAID // 2])}</details>"
-    return f'<p style="margin:0 0 4px">{html.escape(said)}</p>{more if len(listed) > 4 else ""}'
+    more = f"<details><summary>all of them</summary>{html.escape(', '.join(listed)[: _NOTE_BYTES // 2])}</details>"
+    return f'<p style="margin:0 0 4px">{html.escape(note)}</p>{more if len(listed) > 4 else ""}'
 
 
 def _listed(trace: Trace, limit: int) -> str:
-    """A table: of each value its name, shape and formula, as many as there is room for."""
-    head, room, rows = "<tr><th>value</th><th>shape</th><th>formula</th></tr>", limit - _SAID, []
+    """A table of the values' names, shapes and formulas, as many as there is room for."""
+    head, room, rows = "<tr><th>value</th><th>shape</th><th>formula</th></tr>", limit - _NOTE_BYTES, []
     for name in trace:
         row = (
             f"<tr><td><code>{html.escape(name)}</code></td><td>{list(trace[name].shape)}</td>"
@@ -204,7 +204,7 @@ def _listed(trace: Trace, limit: int) -> str:
 
 
 def lens(model: "Model", trace: Trace) -> dict[str, Any]:
-    """What each block would already say, as the page takes it."""
+    """The logit lens, as the page takes it."""
     return dict(json_safe(logit_lens(model, trace, top=TOP).to_json()))
 
 
@@ -215,7 +215,7 @@ def rolled(model: "Model", trace: Trace) -> dict[str, Any]:
     return dict(json_safe(found))
 
 
-def _that_fit(trace: Trace, room: int = ROOM, size: Callable[[str], int] | None = None) -> list[str]:
+def _fitting(trace: Trace, room: int = ROOM, size: Callable[[str], int] | None = None) -> list[str]:
     """The values for which there is room, the small ones first, in the order in which they were computed."""
     size = size or (lambda name: trace[name].numel())
     fits, taken = set(), 0

@@ -1,4 +1,4 @@
-"""A model as plain data: what it is made of, and what it can be asked. The page and the API say this of it."""
+"""A model as plain data for the page and the API: its parts, its sizes and its tasks."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -29,15 +29,15 @@ EXAMPLES = {
     "": "The cat sat on the mat.",
 }
 SECOND = {"answer": "The cat sat on the mat and looked at the dog."}
-"""What is read after it."""
+"""The second text of an example."""
 
 
 LONGEST = 256
-"""Tokens that are looked at at once: values grow with their square."""
+"""Tokens of one trace at most: values grow with their square."""
 
 
 def model_to_json(model: "Model", most: int = LONGEST) -> dict[str, Any]:
-    """What `GET /api/models` says of one model; `most` tokens are taken at once."""
+    """One model of `GET /api/models`; `most`: tokens of one trace."""
     config = model.config
     halves = [half for half in ("encoder", "decoder") if getattr(config, half) is not None]
     tasks = tasks_for(model)
@@ -70,14 +70,14 @@ def model_to_json(model: "Model", most: int = LONGEST) -> dict[str, Any]:
 
 
 def longest(model: "Model", most: int = LONGEST) -> int:
-    """Tokens that it may be given, at most so many."""
+    """The most tokens of a text for this model, and no more than `most`."""
     stack = model.config.encoder or model.config.decoder
     positions = stack.max_positions if isinstance(stack, StackConfig) else None
     return min(most, positions or most)
 
 
 def tasks_for(model: "Model") -> list[str]:
-    """What this model can be asked to do, by its head."""
+    """The tasks of this model, by its head."""
     config = model.config
     match config.head:
         case LanguageModel():
@@ -96,7 +96,7 @@ def tasks_for(model: "Model") -> list[str]:
 
 
 def attentions(model: "Model") -> list[dict[str, Any]]:
-    """Every attention by the name its values begin with, whose it is, and how many heads it has."""
+    """Every attention: the name that its values begin with, its kind, its block and its number of heads."""
     found = []
     for name in taps(model.network):
         owner, _, value = name.rpartition(".")

@@ -1,4 +1,4 @@
-"""What a notebook shows of a model, an explanation and a comparison: small tables that take its colours and fonts."""
+"""Models, explanations and comparisons in a notebook: small tables in its own colours and fonts."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from cutaway.seeing.interventions.edits import Edit
 
 ROWS = 100
-"""Places that a comparison shows; of more, those that differ most."""
+"""Positions that a comparison shows; of more, those that differ most."""
 LONGEST = 20_000
 """Letters that are shown of one text."""
 _CELL = "text-align:left;vertical-align:top;padding:2px 12px 2px 0;white-space:pre-line"
@@ -24,37 +24,37 @@ _BAR = "display:inline-block;height:0.7em;background:currentColor;opacity:0.45"
 
 
 def model_html(model: "Model") -> str:
-    """What the model is: its kind, its sizes, its tokenizer and what it can be asked."""
-    said = model_to_json(model)
+    """A model: its kind, sizes, tokenizer and tasks."""
+    info = model_to_json(model)
     n = sum(weight.numel() for weight in model.network.parameters())
     dtypes = sorted({str(weight.dtype).removeprefix("torch.") for weight in model.network.parameters()})
     tokenizer = model.tokenizer
     labels = model.usage.labels
     rows = {
-        "halves": said["family"],
-        "head": (said["head"] or "none").replace("_", " "),
+        "halves": info["family"],
+        "head": (info["head"] or "none").replace("_", " "),
         "parameters": f"{n:,}, {' and '.join(dtypes)}",
         **size_rows(model.config),
         "tokenizer": "" if tokenizer is None else f"{tokenizer.kind}, {tokenizer.vocabulary_size:,} tokens",
         "labels": ", ".join(labels[:12]) + (f" and {len(labels) - 12} more" if len(labels) > 12 else ""),
         "folder": "" if model.folder is None else str(model.folder),
     }
-    given = "image" if said["reads"] == "image" else "text"
-    calls = [f"model.{task}({given})" for task in dict.fromkeys(map(_task, said["tasks"]))]
+    given = "image" if info["reads"] == "image" else "text"
+    calls = [f"model.{task}({given})" for task in dict.fromkeys(map(_task, info["tasks"]))]
     calls += [f"model.trace({given})", f"model.run({given}, edits)"]
     table = _table((_cell(title, bold=True), _cell(text)) for title, text in rows.items() if text)
     return _framed(f"Model {model.name}", table, _line(", ".join(calls), _CODE))
 
 
 def explanation_html(explanation: "Explanation") -> str:
-    """The place, the formula, the sum, and whether the network says the same."""
-    place, formula, text, says = explanation.lines
-    return _framed(place, _line(formula), _line(text, _CODE), _line(says, bold=not explanation.agrees))
+    """The cell, the formula, the sum, and whether the network agrees."""
+    cell, formula, text, verdict = explanation.lines
+    return _framed(cell, _line(formula), _line(text, _CODE), _line(verdict, bold=not explanation.agrees))
 
 
-def changed_html(changed: "Comparison") -> str:
-    """What was changed, what each run wrote, and how far apart what they say is at each place."""
-    edits = ", ".join(map(edit_text, changed.edits)) or "nothing was changed"
+def comparison_html(changed: "Comparison") -> str:
+    """The edits, the two texts, and the differences at each position."""
+    edits = ", ".join(map(edit_text, changed.edits)) or "none"
     parts = []
     if changed.before.text is not None:
         texts = (("before", changed.before.text), ("after", changed.after.text or ""))
@@ -62,7 +62,7 @@ def changed_html(changed: "Comparison") -> str:
     if changed.differences:
         parts += _differences(changed)
     elif changed.before.text is None:
-        parts.append(_line("the output is a vector: .moved says how far each value is from what it was"))
+        parts.append(_line("the output is a vector: .moved has the relative change of each value"))
     return _framed(f"Run with edits: {edits}", *parts)
 
 
@@ -75,7 +75,7 @@ def edit_text(edit: "Edit") -> str:
 
 
 def _differences(changed: "Comparison") -> list[str]:
-    """A row a place: the token, what the first run finds likeliest, how probable each run finds it, how they differ."""
+    """A row a position: the token, the likeliest word of the first run, its probability in both, their divergence."""
     shown: Sequence[Difference] = changed.differences
     if len(shown) > ROWS:
         largest = sorted(shown, key=lambda each: -each.divergence)[:ROWS]

@@ -42,8 +42,7 @@ if TYPE_CHECKING:
 
 
 def heads(trace: Trace, attention: str, *, row: int = 0) -> "Figure":
-    """All heads of an attention side by side: who looks at whom. `attention` is its name, such as
-    `decoder.blocks.0.cross_attention`."""
+    """All heads of an attention side by side. `attention` is its name, such as `decoder.blocks.0.cross_attention`."""
     weights_HTS = _weights(trace, attention, row)
     queries, keys = _queries_and_keys(trace, attention, weights_HTS)
     H, T, S = weights_HTS.shape
@@ -67,9 +66,9 @@ def heads(trace: Trace, attention: str, *, row: int = 0) -> "Figure":
         )  # fmt: skip
         axes.tick_params(labelbottom=last_row, labelleft=left)
     colour_bar(figure, image, list(every.flat[:H]), "attention weight")
-    figure.supxlabel("looked at (key)", fontsize=10, color=GREY)
-    figure.supylabel("looking (query)", fontsize=10, color=GREY)
-    return finished(figure, f"Who looks at whom: {spoken(attention)}")
+    figure.supxlabel("key", fontsize=10, color=GREY)
+    figure.supylabel("query", fontsize=10, color=GREY)
+    return finished(figure, f"Attention weights: {spoken(attention)}")
 
 
 def head(trace: Trace, attention: str, head: int, *, row: int = 0) -> "Figure":
@@ -78,26 +77,23 @@ def head(trace: Trace, attention: str, head: int, *, row: int = 0) -> "Figure":
     if type(head) is not int or not 0 <= head < len(weights_HTS):
         raise InputError(f"'{attention}' has {len(weights_HTS)} heads, counted from 0: there is no head {head}")
     queries, keys = _queries_and_keys(trace, attention, weights_HTS)
-    title = f"Who looks at whom: {spoken(attention)}, head {head}"
-    return matrix(
-        weights_HTS[head], queries, keys, title=title, down="looking (query)", across="looked at (key)",
-        bar="attention weight",
-    )  # fmt: skip
+    title = f"Attention weights: {spoken(attention)}, head {head}"
+    return matrix(weights_HTS[head], queries, keys, title=title, down="query", across="key", bar="attention weight")
 
 
 def rollout(record: Rollout) -> "Figure":
-    """How much of each token's last vector came from each token of the input, by attention through all blocks."""
+    """Attention rollout: the share of each input token in each token's last vector."""
     tokens = record.tokens or [str(i) for i in range(len(record.values))]
     return matrix(
-        record.values, tokens, tokens, title=f"Attention rolled out: {record.stack}", down="after the last block",
+        record.values, tokens, tokens, title=f"Attention rollout: {record.stack}", down="after the last block",
         across="came from", bar="share",
     )  # fmt: skip
 
 
 def positions(seen: Trace | Network, stack: Side, *, n: int = 64) -> "Figure":
-    """How a stack knows where a token stands: its position vectors, its angles, or its bias by distance.
+    """The positions of a stack: its position vectors, its angles, or its bias by distance.
 
-    Of a trace, at the places of its tokens; of a network, at the first `n`.
+    Of a trace, at the positions of its tokens; of a network, at the first `n`.
     """
     config = seen.run.config if isinstance(seen, Trace) else seen.config
     half = getattr(config, stack, None)
@@ -113,7 +109,7 @@ def positions(seen: Trace | Network, stack: Side, *, n: int = 64) -> "Figure":
     if half.positions == "rotary":
         turned = rotary(torch.arange(n), half.head_width, base=half.rotary_base, scaling=half.rotary_scaling).cos
         value, across, bar = turned[:, : half.head_width // 2], "pair of numbers in a head", "cos of the angle"
-        title = f"Rotary positions: by what angle each place turns queries and keys ({stack})"
+        title = f"Rotary positions: the angle by which queries and keys are rotated ({stack})"
     else:
         value = _position_vectors(seen, weights, half, stack, n)
         across, bar, title = "place in the vector", "value", f"Position vectors ({stack})"
@@ -130,7 +126,7 @@ def _position_vectors(
     if half.positions == "learned":
         table = weights.get(f"{stack}.embedding.positions.weight")
         if table is None:
-            raise InputError("this trace has lost its weights, and with them the learned positions; give the network")
+            raise InputError("this trace has no weights, so no learned positions; give the network")
         return table[:n].detach().cpu()
     return sinusoidal(
         torch.arange(n), half.d_model, layout="interleaved" if half.positions == "sinusoidal" else "halves"
@@ -140,7 +136,7 @@ def _position_vectors(
 def _bias_by_distance(weights: Mapping[str, Tensor], half: StackConfig, stack: str, n: int) -> "Figure":
     table = weights.get(f"{stack}.relative_bias.weight")
     if table is None:
-        raise InputError("this trace has lost its weights, and with them the relative positions; give the network")
+        raise InputError("this trace has no weights, so no relative positions; give the network")
     both_ways = stack == "encoder"
     bias = RelativeBias(half.t5_buckets, half.t5_max_distance, half.n_heads, both_ways=both_ways)
     distances = torch.arange(-n + 1, n if both_ways else 1)
@@ -149,7 +145,7 @@ def _bias_by_distance(weights: Mapping[str, Tensor], half: StackConfig, stack: s
     across = [f"{d:+d}".replace("-", "−").replace("+0", "0") if d % apart == 0 else "" for d in distances.tolist()]
     return matrix(
         value, [f"head {h}" for h in range(len(value))], across,
-        title=f"Relative positions: what is added to a score at each distance ({stack})", down="",
+        title=f"Relative positions: the bias of a score by distance ({stack})", down="",
         across="distance: key − query", bar="bias", signed=True,
     )  # fmt: skip
 
@@ -184,7 +180,7 @@ def norms(trace: Trace, name: str, *, row: int = 0) -> "Figure":
 
 
 def _around_norm(trace: Trace, name: str, row: int) -> tuple[Tensor, Tensor]:
-    """What went into a norm, by undoing it, and what came out: [T, D] each."""
+    """The input of a norm, by undoing it, and its output: [T, D] each."""
     wanted = [f"{name}.output", f"{name}.normalized", f"{name}.mean_square"]
     known = set(trace)
     if wanted[2] not in known:
@@ -202,7 +198,7 @@ def _around_norm(trace: Trace, name: str, row: int) -> tuple[Tensor, Tensor]:
 
 
 def lens(record: Lens, *, at_once: int = 20) -> "Figure":
-    """What each block would already say at each place; the darker, the surer. `at_once`: places in one line."""
+    """The logit lens at each position; the darker, the more probable. `at_once`: positions in one line."""
     layers = record.layers
     labels = [place.label for place in layers[0].places]
     lines = [range(i, min(i + at_once, len(labels))) for i in range(0, len(labels), at_once)]
@@ -211,11 +207,11 @@ def lens(record: Lens, *, at_once: int = 20) -> "Figure":
     figure = new_figure(1.6 + widest * 0.72, len(lines) * (0.27 * len(layers) + 0.75) + 0.9)
     every = figure.subplots(len(lines), 1, squeeze=False)[:, 0]
     for axes, places in zip(every, lines, strict=True):
-        said = [[layer.places[i].top[0] for i in places] for layer in layers]
-        value = torch.tensor([[each.p for each in row] for row in said])
+        words = [[layer.places[i].top[0] for i in places] for layer in layers]
+        value = torch.tensor([[each.p for each in row] for row in words])
         value = torch.nn.functional.pad(value, (0, widest - len(places)), value=math.nan)
         image = heat(axes, value, WEIGHTS, 0.0, 1.0)
-        for i, line in enumerate(said):
+        for i, line in enumerate(words):
             for j, each in enumerate(line):
                 axes.text(
                     j, i, written(each.text, 9), ha="center", va="center", fontsize=7.5,
@@ -225,11 +221,11 @@ def lens(record: Lens, *, at_once: int = 20) -> "Figure":
         words_along(axes, [labels[i] for i in places], names, 8.0, room=1.0)
     every[-1].set_xlabel("token that was read", fontsize=10, color=GREY)
     colour_bar(figure, image, list(every), "probability")
-    return finished(figure, "What each block would already say")
+    return finished(figure, "Logit lens: the likeliest words after each block")
 
 
 def residual(trace: Trace, *, row: int = 0) -> "Figure":
-    """How long the vectors of the residual stream are after each block, token by token."""
+    """The lengths of the residual stream's vectors after each block, token by token."""
     records = residual_lengths(trace, row=row)
     n, depth = max(record.values.shape[1] for record in records), sum(len(record.names) for record in records)
     size = label_size(n, 9.0)
@@ -248,22 +244,22 @@ def residual(trace: Trace, *, row: int = 0) -> "Figure":
         if numbers:
             write_numbers(axes, record.values, float(record.values.max()))
         colour_bar(figure, image, [axes], "length |x|")
-    return finished(figure, "How long the vectors grow")
+    return finished(figure, "Lengths of the residual stream's vectors")
 
 
 def importance(record: HeadImportance) -> "Figure":
-    """What the output loses without each head."""
+    """The loss of log-probability without each head."""
     most = max(map(len, record.drops))
     value = torch.tensor([[*row, *[math.nan] * (most - len(row))] for row in record.drops])
     return matrix(
         value, [spoken(name) for name in record.attentions], [f"head {h}" for h in range(most)],
-        title="How much less likely the output gets without a head", down="", across="",
+        title="Head importance: how much less likely the output gets without a head", down="", across="",
         bar="drop of its log-probability", signed=True,
     )  # fmt: skip
 
 
 def attribution(record: Attribution) -> "Figure":
-    """Which tokens made an output likely, and which unlikely."""
+    """How much each token adds to the log-probability of an output."""
     words = record.words
     both = (("source", words.source, record.source), ("target", words.target, record.target))
     sides = [side for side in both if side[2]]
@@ -281,7 +277,7 @@ def attribution(record: Attribution) -> "Figure":
         plain_axes(axes, len(scores))
         names = tokens or [str(i) for i in range(len(scores))]
         words_along(axes, None, names, size, line=high / len(names))
-    return finished(figure, f"What made “{written(record.text, 24)}” likely")
+    return finished(figure, f"Integrated gradients of “{written(record.text, 24)}”")
 
 
 def _weights(trace: Trace, attention: str, row: int) -> Tensor:

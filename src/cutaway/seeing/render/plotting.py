@@ -1,7 +1,7 @@
-"""What all pictures share: colours, fonts, heat maps with tokens along them, and how they are saved.
+"""Colours, fonts and heat maps with tokens along them, shared by all pictures, and saving.
 
-Colours can be told apart by people who do not see red or green: weights go from white to dark blue, signed numbers from
-orange over white to blue.
+Colours are safe for red-green colour blindness: weights go from white to dark blue, signed numbers from orange over
+white to blue.
 """
 
 import math
@@ -28,7 +28,7 @@ FONTS = (
     "DejaVu Sans", "Noto Sans CJK SC", "Noto Sans CJK JP", "Noto Sans Devanagari", "Noto Sans Arabic", "Noto Sans",
     "Arial Unicode MS", "Microsoft YaHei", "Hiragino Sans", "WenQuanYi Zen Hei", "Noto Emoji",
 )  # fmt: skip
-"""In the order they are asked for a letter; those that are not installed are left out."""
+"""In the order in which a letter is looked up in them; fonts that are not installed are left out."""
 SUFFIXES = (".png", ".svg")
 LARGEST = 12.0
 """Inches of a heat map with a hundred tokens or more: their cells get smaller, and not all have a label."""
@@ -44,12 +44,12 @@ def matplotlib(part: str = "") -> Any:
 
 
 def new_figure(width: float, height: float) -> "Figure":
-    """In inches."""
+    """An empty figure; its size is in inches."""
     return matplotlib(".figure").Figure(figsize=(width, height), layout="constrained", facecolor="white")
 
 
 def finished(figure: "Figure", title: str) -> "Figure":
-    """With its title, and every text in fonts that have its letters."""
+    """Adds the title, and sets every text in fonts that have its letters."""
     figure.suptitle(title, fontsize=12, color=INK, fontweight="bold")
     for text in figure.findobj(matplotlib(".text").Text):
         text.set_fontfamily(list(_fonts()))
@@ -57,7 +57,7 @@ def finished(figure: "Figure", title: str) -> "Figure":
 
 
 def save(figure: "Figure", path: str | Path) -> Path:
-    """Writes a picture, PNG or SVG by its name; whole or not at all."""
+    """Writes a figure as PNG or SVG, by the file's name; whole or not at all."""
     path = Path(path).expanduser()
     if path.suffix.lower() not in SUFFIXES:
         raise InputError(f"{path} ends in '{path.suffix}'; a picture is saved as {' or '.join(SUFFIXES)}")
@@ -110,7 +110,7 @@ def matrix(
 
 
 def heat(axes: "Axes", value: Tensor, colours: Sequence[str], low: float, high: float) -> Any:
-    """Cells that are no number are left grey."""
+    """An image of the cells; NaN is left grey."""
     made = (
         matplotlib(".colors").LinearSegmentedColormap.from_list("cutaway", list(colours)).with_extremes(bad="#f3f4f6")
     )
@@ -124,7 +124,7 @@ def heat(axes: "Axes", value: Tensor, colours: Sequence[str], low: float, high: 
 
 
 def plain_axes(axes: "Axes", n: int) -> None:
-    """For bars and lines beside `n` names, the first on top: only the axis below is drawn."""
+    """Axes for bars and lines beside `n` names, the first on top: only the axis below is drawn."""
     axes.set_ylim(n - 0.4, -0.6)
     axes.grid(axis="x", color="#e7ebef", linewidth=0.6)
     axes.set_axisbelow(True)
@@ -142,7 +142,7 @@ def colour_bar(figure: "Figure", image: Any, beside: "Sequence[Axes]", label: st
 
 
 def write_numbers(axes: "Axes", value: Tensor, most: float) -> None:
-    """Each cell's number in it, white on dark; what is next to nothing beside the rest is left out."""
+    """Each cell's number in it, white on dark; numbers that round to 0 are left out."""
     digits = 2 if most < 10 else 1 if most < 100 else 0
     for i, row in enumerate(value.tolist()):
         for j, number in enumerate(row):
@@ -182,13 +182,13 @@ def _apart(names: Sequence[str], size: float, room: float) -> list[str]:
 
 
 def label_size(n: int, largest: float) -> float:
-    """Points of a letter, smaller the more names there are; 60 can still be read."""
+    """Points of a letter, smaller the more names there are; 60 are still readable."""
     return max(5.5, min(largest, largest * (24 / max(n, 1)) ** 0.5))
 
 
 def written(token: str, longest: int = 16) -> str:
-    """A token as a label: the sign that a word begins is left out, what is long is cut, letters that no font has are
-    boxes, and $ is no formula."""
+    """A token as a label, without the sign that a word begins; a long one is cut, letters that no font has are boxes,
+    and $ is escaped."""
     text = token.removeprefix("▁") or token
     text = text if len(text) <= longest else text[: longest - 1] + "…"
     shown = "".join(each if _has(each) else "□" for each in text if each.isprintable())

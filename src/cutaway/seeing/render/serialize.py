@@ -1,4 +1,4 @@
-"""A trace as plain data: what was read, what was said at each place, which values there are."""
+"""A trace as plain data: its tokens, the output at each position, and the list of its values."""
 
 import base64
 import io
@@ -21,7 +21,7 @@ TOP = 10
 
 
 def json_safe(value: Any) -> Any:
-    """Numbers that JSON can hold: infinities and NaN as text."""
+    """The same data with infinities and NaN as text: JSON has no such numbers."""
     if isinstance(value, Tensor):
         return json_safe(value.tolist())
     if isinstance(value, Mapping):
@@ -32,7 +32,7 @@ def json_safe(value: Any) -> Any:
 
 
 def trace_to_json(model: "Model", trace: Trace, number: str = "", text: str | None = None) -> dict[str, Any]:
-    """What `POST /api/run` says of a trace; `number` is what it is kept under."""
+    """The answer of `POST /api/run` for a trace; `number`: its id in the studio."""
     words, written = trace.words, None
     given = trace.run.inputs
     assert trace.output is not None
@@ -74,7 +74,7 @@ def precision(trace: Trace) -> dict[str, float]:
 
 
 def top_of(probabilities_RV: Tensor, names: Sequence[str], n: int = TOP) -> list[list[dict[str, Any]]]:
-    """Of each row the likeliest few, with their names."""
+    """The likeliest few of each row, with their names."""
     values, ids = probabilities_RV.topk(min(n, probabilities_RV.shape[-1]))
     return [
         [
@@ -86,7 +86,7 @@ def top_of(probabilities_RV: Tensor, names: Sequence[str], n: int = TOP) -> list
 
 
 def picture(model: "Model", pixels_CIJ: Tensor, patches: tuple[int, int]) -> dict[str, Any]:
-    """The image as the network was given it, in colours again."""
+    """The network's image, in colours again."""
     channels = pixels_CIJ.shape[0]
     mean = torch.tensor(model.usage.image_mean or (0.5,) * channels).view(-1, 1, 1)
     std = torch.tensor(model.usage.image_std or (0.5,) * channels).view(-1, 1, 1)

@@ -10,7 +10,7 @@ from torch import Tensor
 SHADES = " ░▒▓█"
 _GAP = "  "
 _LONGEST = 16
-"""Letters of a word that is shown whole; tokens can be as long as a line."""
+"""Letters of a word that is shown in full; tokens can be as long as a line."""
 _TITLE = len("head 10")
 _STAIRS = 24
 """Columns that get a word each, a line for each of them; more are numbered."""
@@ -18,7 +18,7 @@ _STAIRS = 24
 
 @dataclass(frozen=True)
 class Link:
-    """One look: of which head, from where to where, how much."""
+    """One attention weight: its head, query and key."""
 
     head: int
     query: int
@@ -27,15 +27,15 @@ class Link:
 
 
 def shaded(weight: float, width: int = 2) -> str:
-    """A cell."""
+    """A cell, drawn by the shade of its weight."""
     return width * SHADES[min(len(SHADES) - 1, round(weight * 5))]
 
 
 def matrix(
     rows: Sequence[str], columns: Sequence[str], weights_TS: Tensor, *, width: int = 100, sink: int | None = None
 ) -> list[str]:
-    """A column for each key, a row for each query and, where there is room, the key that it looked at most; that is not
-    the `sink` if any other cell of the row is shaded.
+    """A column for each key, a row for each query and, where there is room, the key with most of its weight; that is
+    not the `sink` if any other cell of the row is shaded.
 
     Where the words of the keys do not fit into `width`, keys have numbers, which a legend explains; where not even
     their cells do, the columns are drawn in several parts below each other.
@@ -61,7 +61,7 @@ def matrix(
 
 
 def per_line(rows: Sequence[str], columns: Sequence[str], width: int) -> int:
-    """How many heads fit beside each other; 0 if not even one does."""
+    """The number of heads that fit beside each other; 0 if not even one does."""
     numbered, _ = _numbered(_cut(rows), _cut(columns))
     edge = max(map(cell_len, numbered)) + 1
     return max(0, (width - edge + len(_GAP)) // (max(2 * len(columns), _TITLE) + len(_GAP)))
@@ -96,7 +96,7 @@ def side_by_side(
 
 
 def strongest(weights_HTS: Tensor, n: int, rows_T: Tensor | None = None, sink: int | None = None) -> list[Link]:
-    """The links that most attention goes to: of the queries `rows_T` (all), to any key but the `sink`."""
+    """The largest weights: of the queries `rows_T` (all), on any key but the `sink`."""
     _, T, S = weights_HTS.shape
     competing_TS = torch.ones(T, S, dtype=torch.bool) if rows_T is None else rows_T.unsqueeze(1).expand(T, S).clone()
     if sink is not None:
@@ -112,7 +112,7 @@ def strongest(weights_HTS: Tensor, n: int, rows_T: Tensor | None = None, sink: i
 def _band(
     rows: Sequence[str], heads: Sequence[Tensor], part: range, cell: int, edge: int, after: Sequence[str] = ()
 ) -> list[str]:
-    """A line for each query: its word, its cells for `part` of the keys, one head beside the other, what is `after`."""
+    """A line for each query: its word, its cells for `part` of the keys, head beside head, and the text `after`."""
     each = max(cell * len(part), _TITLE if len(heads) > 1 else 0)
     lines = []
     for t, word in enumerate(rows):

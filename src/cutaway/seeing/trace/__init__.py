@@ -1,1 +1,1 @@
-"""Traces: every named value on the way of one input, with the words on its axes."""
+"""Traces: every named value of one run, with the tokens on its axes."""

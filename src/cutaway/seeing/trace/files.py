@@ -1,4 +1,4 @@
-"""A trace on disk: trace.safetensors for the numbers, trace.json for what they are."""
+"""A trace on disk: trace.safetensors for the numbers, trace.json for their metadata."""
 
 import json
 import os
@@ -21,7 +21,7 @@ from cutaway.seeing.trace.labels import Words
 from cutaway.seeing.trace.search_trace import Candidate, SearchTrace
 from cutaway.seeing.trace.trace import Run, TapInfo, Trace
 
-VALUES, KNOWN = "trace.safetensors", "trace.json"
+VALUES, METADATA = "trace.safetensors", "trace.json"
 FORMAT = 1
 LARGEST = 200_000_000
 _OUTPUT = "output"  # no value has this name: all have dots
@@ -29,14 +29,14 @@ _INPUT = "input:"
 
 
 def write(trace: Trace, folder: Path) -> Path:
-    """Both files appear whole or not at all."""
+    """Writes both files, whole or not at all."""
     tensors = {name: trace[name] for name in trace}
     if trace.output is not None:
         tensors[_OUTPUT] = trace.output
     for name, value in trace.run.inputs.items():
         if isinstance(value, torch.Tensor):
             tensors[_INPUT + name] = value
-    known = {
+    metadata = {
         "format": FORMAT,
         "config": None if trace.run.config is None else trace.run.config.to_json(),
         "words": vars(trace.words) | {"vocabulary": list(trace.words.vocabulary)},
@@ -47,10 +47,10 @@ def write(trace: Trace, folder: Path) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".trace.", dir=folder) as aside:
             write_weights(Path(aside) / VALUES, {name: tensor_to_write(value) for name, value in tensors.items()})
-            (Path(aside) / KNOWN).write_text(
-                json.dumps(known, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8"
+            (Path(aside) / METADATA).write_text(
+                json.dumps(metadata, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8"
             )
-            for name in (VALUES, KNOWN):
+            for name in (VALUES, METADATA):
                 os.replace(Path(aside) / name, folder / name)
     except (OSError, SafetensorError) as error:
         raise CheckpointError(
@@ -60,22 +60,22 @@ def write(trace: Trace, folder: Path) -> Path:
 
 
 def read(folder: Path) -> Trace:
-    known = read_json(folder / KNOWN, LARGEST)
-    if known.get("format") != FORMAT:
-        raise CheckpointError(f"{folder / KNOWN} has format {known.get('format')}; this version reads {FORMAT}")
+    metadata = read_json(folder / METADATA, LARGEST)
+    if metadata.get("format") != FORMAT:
+        raise CheckpointError(f"{folder / METADATA} has format {metadata.get('format')}; this version reads {FORMAT}")
     try:
         tensors = load_file(folder / VALUES)
     except (OSError, SafetensorError) as error:
         raise CheckpointError(f"{folder / VALUES} can't be read: {error}; save the trace again") from None
     try:
-        trace = Trace({name: TapInfo(**facts) for name, facts in known["values"].items()})
-        config = None if known["config"] is None else config_from_json(known["config"])
-        trace.words = Words(**{name: _tuple(value) for name, value in known["words"].items()})
-        trace.search = None if known["search"] is None else _search(known["search"])
-        for name in known["values"]:
+        trace = Trace({name: TapInfo(**facts) for name, facts in metadata["values"].items()})
+        config = None if metadata["config"] is None else config_from_json(metadata["config"])
+        trace.words = Words(**{name: _tuple(value) for name, value in metadata["words"].items()})
+        trace.search = None if metadata["search"] is None else _search(metadata["search"])
+        for name in metadata["values"]:
             trace.hear(tensors[name], name)
     except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise CheckpointError(f"{folder / KNOWN} is not of a trace ({error}); save it again") from None
+        raise CheckpointError(f"{folder / METADATA} does not describe a trace ({error}); save it again") from None
     trace.output = tensors.get(_OUTPUT)
     inputs = {name.removeprefix(_INPUT): value for name, value in tensors.items() if name.startswith(_INPUT)}
     trace.run = Run(config=config, inputs=inputs)
@@ -96,5 +96,5 @@ def _token(data: dict[str, Any]) -> Token:
 
 
 def _real(data: dict[str, Any]) -> dict[str, Any]:
-    """JSON has no infinities: they are written as text."""
+    """Numbers from text: JSON has no infinities."""
     return data | {name: float(data[name]) for name in ("logprob", "score") if name in data}

@@ -1,4 +1,4 @@
-"""A model looked at while it works on one text or image: what it is given, what it writes, every value on the way."""
+"""Traces of a whole model: its network's inputs for one text or image, and the text it writes first if it needs one."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from cutaway.errors import InputError
 from cutaway.generation import Generation, Prompt, without_sampling
 from cutaway.models.config import StackConfig
 from cutaway.parts.tap import Listener
-from cutaway.seeing.trace.labels import Spelling, Words, reader, spelled, whole_words, word_numbers
+from cutaway.seeing.trace.labels import Spelling, Words, spelled, tokenizer_of, whole_words, word_numbers
 from cutaway.seeing.trace.search_trace import SearchTrace, search
 from cutaway.seeing.trace.trace import Trace, trace
 from cutaway.text.tokenizer import Encoding, check_text
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ModelInputs:
-    """What a network is given, and the words of it. `search`: how a model came to its target, if it wrote that."""
+    """The inputs of a network and their tokens. `search`: the search for the target, if the model wrote it."""
 
     inputs: tuple[Tensor, ...]
     options: Mapping[str, Tensor]
@@ -44,7 +44,7 @@ def trace_model(
     generation: Generation | None = None,
     replace: Mapping[str, Listener] | None = None,
 ) -> Trace:
-    """See Model.trace. `replace` are listeners that may put other values in place."""
+    """See Model.trace. `replace`: listeners that may replace values."""
     return run_traced(model, prepare(model, given, target, pair=pair, generation=generation), keep, replace)
 
 
@@ -52,9 +52,9 @@ def run_traced(
     model: "Model", given: ModelInputs, keep: str | Sequence[str] = "*", replace: Mapping[str, Listener] | None = None
 ) -> Trace:
     with memory_explained(model.device):
-        seen = trace(model.network, *given.inputs, keep=keep, replace=replace, **given.options)
-    seen.words, seen.search, seen.model = given.words, given.search, model
-    return seen
+        result = trace(model.network, *given.inputs, keep=keep, replace=replace, **given.options)
+    result.words, result.search, result.model = given.words, given.search, model
+    return result
 
 
 def prepare(
@@ -67,10 +67,10 @@ def prepare(
     generation: Generation | None = None,
     check: Callable[[], None] = lambda: None,
 ) -> ModelInputs:
-    """Text or image as the network takes it; what is not given and can be written, the model writes first.
+    """The network's inputs for a text or an image; a missing target is written by the model first.
 
-    `so_far` are the tokens that it has written, in place of a target. `check` is called before each step of its
-    writing, and may raise.
+    `so_far`: tokens written so far, in place of a target. `check` is called before each step of the search, and may
+    raise.
     """
     config, network = model.config, model.network
     check_eval_mode(network)
@@ -94,26 +94,25 @@ def prepare(
             raise InputError(f"{model.name} does not write; give it a text only")
         return _encoder_only(model, encoding, segments=pair is not None)
 
-    def written() -> SearchTrace:
+    def run_search() -> SearchTrace:
         prompt = Prompt((*encoding.ids, *(so_far or ())) if not network.has_encoder else tuple(encoding.ids))
         return search(model, prompt, generation or default_generation(model), check)
 
     if not network.has_encoder:
-        found = None if generation is None else written()
-        return _decoder_only(model, [*encoding.ids, *(so_far or ())], found)
+        return _decoder_only(model, [*encoding.ids, *(so_far or ())], None if generation is None else run_search())
     if model.usage.start is None:
         raise InputError(f"{model.name} does not say which token starts its output; trace its network instead")
     if target is not None:
         check_text(target)
         so_far = model.tokenizer.encode_target(target, special=False).ids
     if so_far is not None:
-        return _both(model, encoding, so_far)
-    found = written()
-    return _both(model, encoding, found.written[0].ids, found)
+        return _encoder_decoder(model, encoding, so_far)
+    searched = run_search()
+    return _encoder_decoder(model, encoding, searched.written[0].ids, searched)
 
 
 def default_generation(model: "Model") -> Generation:
-    """How its makers recommend to write, but the likeliest text where they would draw one: what is looked at stays."""
+    """The checkpoint's own generation settings, but without sampling: two traces of a text are the same."""
     return without_sampling(model.usage.generation)
 
 
@@ -126,26 +125,28 @@ def _encoder_only(model: "Model", encoding: Encoding, *, segments: bool) -> Mode
     )
 
 
-def _decoder_only(model: "Model", ids: Sequence[int], found: SearchTrace | None) -> ModelInputs:
-    ids = [*ids, *(() if found is None else found.written[0].ids)]
-    return ModelInputs((_row(model, ids),), {}, _words(model, _target(model, ids)), found)
+def _decoder_only(model: "Model", ids: Sequence[int], searched: SearchTrace | None) -> ModelInputs:
+    ids = [*ids, *(() if searched is None else searched.written[0].ids)]
+    return ModelInputs((_row(model, ids),), {}, _words(model, _target(model, ids)), searched)
 
 
-def _both(model: "Model", encoding: Encoding, said: Sequence[int], found: SearchTrace | None = None) -> ModelInputs:
+def _encoder_decoder(
+    model: "Model", encoding: Encoding, target: Sequence[int], searched: SearchTrace | None = None
+) -> ModelInputs:  # fmt: skip
     assert model.usage.start is not None
-    ids = [model.usage.start, *said]
+    ids = [model.usage.start, *target]
     words = _side(model, "source", encoding.ids, encoding.tokens) | _target(model, ids)
-    return ModelInputs((_row(model, encoding.ids), _row(model, ids)), {}, _words(model, words), found)
+    return ModelInputs((_row(model, encoding.ids), _row(model, ids)), {}, _words(model, words), searched)
 
 
 def _row(model: "Model", ids: Sequence[int]) -> Tensor:
-    """A batch of one, where the model is [1, T]."""
+    """A batch of one [1, T], on the model's device."""
     return torch.tensor([ids], device=model.device)
 
 
 def _side(model: "Model", side: str, ids: Sequence[int], tokens: Sequence[str]) -> dict[str, Any]:
     assert model.tokenizer is not None
-    tokenizer = reader(model.tokenizer, source=side == "source")
+    tokenizer = tokenizer_of(model.tokenizer, source=side == "source")
     spelling = tuple(spelled(tokenizer, number, token) for number, token in zip(ids, tokens, strict=True))
     numbers = word_numbers(tokenizer, ids, spelling)
     return {side: spelling, f"of_{side}": numbers, f"{side}_words": whole_words(tokenizer, ids, spelling, numbers)}

@@ -1,4 +1,4 @@
-"""What stands along the axes of a value: the tokens that were read and written, classes, patches of an image."""
+"""Labels along the axes of a value: tokens of the source and the target, classes, patches of an image."""
 
 import re
 from collections.abc import Sequence
@@ -9,17 +9,17 @@ from typing import overload
 from cutaway.text.source_target import TwoTokenizers
 from cutaway.text.tokenizer import Tokenizer
 
-BEGINS = ("▁", "Ġ", " ")
-"""What a token begins with that begins a word, as tokenizers spell it; here it is always ▁."""
+WORD_STARTS = ("▁", "Ġ", " ")
+"""Prefixes of a word's first token, by tokenizer; labels always have ▁."""
 
 
 @dataclass(frozen=True)
 class Words:
-    """Empty where there are none.
+    """The tokens and words of a trace; a field that does not apply is empty.
 
-    `source` is what the encoder read, `target` what the decoder did; `of_source` and `of_target` number the word that
-    each token is a piece of, `source_words` and `target_words` are these words. `vocabulary` spells the tokens a model
-    can write, `classes` are what it can choose from, `patches` the rows and columns an image was cut into.
+    `source`: the encoder's tokens, `target`: the decoder's; `of_source` and `of_target`: the number of the word that
+    each token is a piece of, `source_words` and `target_words`: these words. `vocabulary`: every token that a model can
+    write, `classes`: a classifier's labels, `patches`: the rows and columns that an image was cut into.
     """
 
     source: tuple[str, ...] = ()
@@ -33,14 +33,14 @@ class Words:
     patches: tuple[int, int] | None = None
 
     def along(self, name: str, axes: str, shape: Sequence[int]) -> tuple[Sequence[str] | None, ...]:
-        """For each axis of the value of that name what stands along it; None: only numbers."""
+        """The labels of each axis of a value; None for an axis without labels."""
         return tuple(
             words if (words := self._axis(name, letter)) and len(words) == n else None
             for letter, n in zip(axes, shape, strict=True)
         )
 
     def side(self, name: str, axis: str) -> str | None:
-        """Whose tokens an axis counts: "source", "target" or nobody's."""
+        """The side whose tokens an axis counts: "source" or "target"; None if it counts no tokens."""
         if axis == "S":
             across = name.startswith(("encoder.", "decoder.attention.")) or ".cross_attention." in name
             return "source" if across else "target"
@@ -61,7 +61,7 @@ class Words:
 
 
 class Spelling(Sequence[str]):
-    """Every token that a model can write, spelled when it is asked for."""
+    """The vocabulary as readable tokens, spelled on access."""
 
     def __init__(self, tokenizer: Tokenizer, size: int) -> None:
         self.tokenizer, self.size = tokenizer, size
@@ -84,15 +84,15 @@ class Spelling(Sequence[str]):
 
 
 def spelled(tokenizer: Tokenizer, number: int, token: str) -> str:
-    """A token as a person reads it: bytes as the letters they are, and ▁ where a word begins."""
+    """A token in readable form: bytes decoded to characters, and ▁ where a word begins."""
     if "byte" in tokenizer.kind.lower() and number not in specials(tokenizer):
         text = tokenizer.decode([number])
         token = text if text and "\ufffd" not in text else _bytes_of(token)
-    return "▁" + token[1:] if token.startswith(BEGINS) else token
+    return "▁" + token[1:] if token.startswith(WORD_STARTS) else token
 
 
 def _bytes_of(token: str) -> str:
-    """A piece of a character: `<0xD7>` for each of its bytes, which byte-level BPE writes as letters."""
+    """A token of byte-level BPE as text; the bytes of an incomplete character as `<0xD7>`."""
     letters = _letters()
     if not set(token) <= set(letters):
         return token
@@ -102,25 +102,25 @@ def _bytes_of(token: str) -> str:
 
 @cache
 def _letters() -> dict[str, int]:
-    """Those of GPT-2: what can be seen stands for itself, and the rest takes letters from 256 on, in order."""
-    seen = (*range(33, 127), *range(161, 173), *range(174, 256))
-    unseen = [byte for byte in range(256) if byte not in seen]
-    return {chr(byte): byte for byte in seen} | {chr(256 + i): byte for i, byte in enumerate(unseen)}
+    """GPT-2's letters for bytes: printable ones stand for themselves, the others for code points from 256 on."""
+    printable = (*range(33, 127), *range(161, 173), *range(174, 256))
+    others = [byte for byte in range(256) if byte not in printable]
+    return {chr(byte): byte for byte in printable} | {chr(256 + i): byte for i, byte in enumerate(others)}
 
 
 def specials(tokenizer: Tokenizer) -> set[int]:
     return {number for number in vars(tokenizer.special).values() if number is not None}
 
 
-def reader(tokenizer: Tokenizer, *, source: bool) -> Tokenizer:
-    """The one that spells what is read (`source`) or what is written."""
+def tokenizer_of(tokenizer: Tokenizer, *, source: bool) -> Tokenizer:
+    """The tokenizer of the source or of the target."""
     if isinstance(tokenizer, TwoTokenizers):
         return tokenizer.source if source else tokenizer.target
     return tokenizer
 
 
 def word_numbers(tokenizer: Tokenizer, ids: Sequence[int], spelled: Sequence[str]) -> tuple[int, ...]:
-    """For each token the number of the word it is a piece of; special tokens are words of their own."""
+    """The number of the word that each token is a piece of; a special token is a word of its own."""
     pieces_continue = tokenizer.kind == "WordPiece"
     special = specials(tokenizer)
     numbers: list[int] = []

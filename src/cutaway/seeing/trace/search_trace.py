@@ -1,4 +1,4 @@
-"""How a model came to what it wrote: the likeliest words at each step, and beam search as the tree that it is."""
+"""The search behind a written text: the likeliest tokens at each step, and the tree of beam search."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -29,10 +29,10 @@ ALTERNATIVES = 8
 
 @dataclass(frozen=True)
 class Candidate:
-    """One continuation that beam search looked at.
+    """A candidate of beam search.
 
-    `parent` is the number of the candidate it continues, None at the first step; `score` the sum of log-probabilities.
-    `kept`: it is a beam of the next step; `ended`: it is a finished text.
+    `parent`: the number of the candidate that it continues, None at the first step; `score`: the sum of
+    log-probabilities; `kept`: whether it is a beam of the next step; `ended`: whether it is a finished text.
     """
 
     number: int
@@ -46,8 +46,8 @@ class Candidate:
 
 @dataclass(frozen=True)
 class SearchTrace:
-    """`written`: the texts, best first, with the alternatives of each of their tokens. `steps`: of beam search, what
-    was looked at, step by step; empty for one beam."""
+    """`written`: the texts, best first, with the alternatives to each of their tokens. `steps`: the candidates of each
+    step of beam search; empty for one beam."""
 
     written: tuple[Written, ...]
     steps: tuple[tuple[Candidate, ...], ...] = ()
@@ -56,26 +56,26 @@ class SearchTrace:
 def search(
     model: "Model", prompt: Prompt, generation: Generation, check: Callable[[], None] = lambda: None
 ) -> SearchTrace:
-    """What the native engine writes for this prompt, and the way to it. `check` is called before each step and may
+    """Writes from a prompt by the native engine, and records the search. `check` is called before each step and may
     raise."""
     if not generation.alternatives:
         generation = replace(generation, alternatives=ALTERNATIVES)
     decode = None if model.tokenizer is None else model.tokenizer.decode
-    plan = Plan(quickest(model), replace(generation, scores=True), model.usage, decode)
-    asked = [plan.ask(0, prompt)]
-    texts = Sampling(plan, asked) if plan.beams == 1 else _SeenBeams(plan, asked)
+    plan = Plan(running_network(model), replace(generation, scores=True), model.usage, decode)
+    requests = [plan.ask(0, prompt)]
+    texts = Sampling(plan, requests) if plan.beams == 1 else _TracedBeams(plan, requests)
     while not (found := texts.take_finished()):
         check()
         texts.step()
     [(_, written)] = found
     if not written or math.isnan(written[0].score):
-        raise InputError("it can't write: what it computes has become infinite or no number at all; change less of it")
-    return SearchTrace(tuple(written), tuple(texts.steps) if isinstance(texts, _SeenBeams) else ())
+        raise InputError("the model can't write: its numbers have become infinite or NaN; change less of it")
+    return SearchTrace(tuple(written), tuple(texts.steps) if isinstance(texts, _TracedBeams) else ())
 
 
-def quickest(model: "Model") -> Network:
-    """The native engine's network, whose weights and taps are the model's own: what is changed or heard in one is in
-    both. The model's itself, where that is not so."""
+def running_network(model: "Model") -> Network:
+    """The native engine's network where it shares the model's weights and taps, so that edits and listeners hold in
+    both; else the model's own."""
     network = model.network
     hooked = any(module._forward_hooks or module._forward_pre_hooks for module in network.modules())
     if network.training or hooked or any(weight.dtype != torch.float32 for weight in network.parameters()):
@@ -85,27 +85,27 @@ def quickest(model: "Model") -> Network:
     return engine.network
 
 
-class _SeenBeams(Beams):
-    """Beam search that takes down its candidates."""
+class _TracedBeams(Beams):
+    """Beam search that records its candidates."""
 
-    def __init__(self, plan: Plan, asked: Sequence[Request]) -> None:
+    def __init__(self, plan: Plan, requests: Sequence[Request]) -> None:
         self.steps: list[tuple[Candidate, ...]] = []
-        self._continued: list[int | None] = [None]  # of each beam the candidate that it is
+        self._continued: list[int | None] = [None]  # each beam's number as a candidate
         self._next: list[int | None] = []
         self._count = 0
-        super().__init__(plan, asked)
+        super().__init__(plan, requests)
 
-    def _advance(self, group: int, found: Candidates, told: LogProbs) -> Candidates:
+    def _advance(self, group: int, found: Candidates, probs: LogProbs) -> Candidates:
         if group == 0:
             self.steps.append(())
             self._next = []
         ends, _ = self._ends(found)
-        chosen = super()._advance(group, found, told)
-        looked_at = [part[0].tolist() for part in (*found.parts, ends)]
-        logprobs = told.logprobs(found.parents[0], found.tokens[0]).tolist()
+        chosen = super()._advance(group, found, probs)
+        candidates = [part[0].tolist() for part in (*found.parts, ends)]
+        logprobs = probs.logprobs(found.parents[0], found.tokens[0]).tolist()
         beams = list(zip(chosen.parents[0].tolist(), chosen.tokens[0].tolist(), strict=True))
         numbers: dict[tuple[int, int], int] = {}
-        for score, parent, token, ended, logprob in zip(*looked_at, logprobs, strict=True):
+        for score, parent, token, ended, logprob in zip(*candidates, logprobs, strict=True):
             if not is_alive(score):
                 continue
             kept = not ended and (parent, token) in beams
@@ -123,9 +123,9 @@ class _SeenBeams(Beams):
 def next_logits(
     network: Network, prompt: Prompt, prefix: Sequence[int], usage: Usage, usual: Generation
 ) -> tuple[Tensor, Tensor]:
-    """The logits [V] of the token that comes after a prompt and what is written so far, and what `usual` makes of them;
-    on the CPU."""
-    usage = replace(usage, end=tuple(token for token in usage.end if token not in prefix))  # one may look beyond it
+    """The logits [V] of the token after a prompt and `prefix`, and these logits processed as `usual` says; on the
+    CPU."""
+    usage = replace(usage, end=tuple(token for token in usage.end if token not in prefix))  # a prefix may go beyond it
     room = max(len(prefix) + 2, usual.min_new_tokens or 0)
     usual = replace(usual, prefix=tuple(prefix), max_new_tokens=room, stop=(), beams=1, beam_groups=1, diversity=0.0)
     plan = Plan(network, usual, usage)

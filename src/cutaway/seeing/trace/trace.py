@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TapInfo:
-    """What a value is, besides its numbers: one letter an axis ("BHTS"; `cutaway.parts` has the legend), and how it is
-    computed. `last_first`: by a layer that reads the text from its end."""
+    """A value's axes, one letter each ("BHTS"; `cutaway.parts` has the legend), and its formula. `last_first`: computed
+    by a layer that reads the text backwards."""
 
     axes: str
     formula: str
@@ -37,7 +37,7 @@ class TapInfo:
 
 @dataclass
 class Run:
-    """What was run: the weights and the config of the network (None: a part of one), and what it was given, by name."""
+    """The run of a trace: the network's weights and config (None: a part of one), and its inputs by name."""
 
     weights: Mapping[str, Tensor] = field(default_factory=dict)
     config: "Config | None" = None
@@ -45,15 +45,15 @@ class Run:
 
 
 class Trace(Mapping[str, Tensor]):
-    """name -> value, with its axes and its formula; `output` is what the network returned.
+    """name -> value, with its axes and its formula; `output` is the network's.
 
     >>> trace = model.trace("The cat sat.", keep="*.weights")
     >>> trace["decoder.blocks.0.self_attention.weights"]          # [batch, head, query, key]
 
     A value computed several times (a recurrent layer, step by step) is laid side by side along its time axis, in the
     order of the text: also that of a layer which reads it backwards. Values, inputs and output are on the CPU, wherever
-    the network computes; its weights (`run.weights`) stay where they are. `words` are the tokens on the axes, `search`
-    how `model` came to what it wrote; all three are empty in the trace of a bare network.
+    the network computes; its weights (`run.weights`) stay where they are. `words`: the tokens on the axes; `search`:
+    the search of `model` for its text; all three are empty in the trace of a bare network.
     """
 
     def __init__(self, facts: Mapping[str, TapInfo], run: Run | None = None) -> None:
@@ -66,7 +66,7 @@ class Trace(Mapping[str, Tensor]):
         self.model: Model | None = None
 
     def hear(self, value: Tensor, name: str) -> None:
-        """The listener that collects."""
+        """The listener that collects the values."""
         self._values.setdefault(name, []).append(value.detach().cpu())
 
     def every(self, name: str) -> list[Tensor]:
@@ -83,7 +83,7 @@ class Trace(Mapping[str, Tensor]):
         return self.facts(name).formula
 
     def labels(self, name: str) -> tuple[Sequence[str] | None, ...]:
-        """For each axis what stands along it: tokens, classes, patches; None where there are only numbers."""
+        """The labels of each axis: tokens, classes or patches; None for an axis without labels."""
         return self.words.along(name, self.axes(name), self[name].shape)
 
     def explain(self, name: str, **place: int) -> "Explanation":
@@ -91,28 +91,28 @@ class Trace(Mapping[str, Tensor]):
 
         >>> trace.explain("decoder.blocks.0.cross_attention.weights", head=2, query=3, key=5)
 
-        A place is given by axis, as a word (`batch`, `head`, `query`, `key`, `width`, `token`) or as its letter; what
-        is left out is 0.
+        The cell is given by axis, as a word (`batch`, `head`, `query`, `key`, `width`, `token`) or as its letter; an
+        axis that is left out is 0.
         """
         from cutaway.seeing.explain import explain
 
         return explain(self, name, **place)
 
     def save(self, folder: str | Path) -> Path:
-        """Writes values (safetensors) and what is known of them (JSON); `Trace.load` reads them back."""
+        """Writes the values (safetensors) and their metadata (JSON); `Trace.load` reads them back."""
         from cutaway.seeing.trace.files import write
 
         return write(self, Path(folder).expanduser())
 
     @classmethod
     def load(cls, folder: str | Path) -> "Trace":
-        """A trace that was saved. The weights stayed with the model: sums that need them can't be explained."""
+        """Reads a saved trace. Weights are not saved with it: sums that need them can't be explained."""
         from cutaway.seeing.trace.files import read
 
         return read(Path(folder).expanduser())
 
     def to_html(self, path: str | Path) -> Path:
-        """Writes a page that needs nothing else, with up to 40 MB of the values; larger ones are left out."""
+        """Writes a self-contained page, with up to 40 MB of the values; larger ones are left out."""
         from cutaway.seeing.render.html import write_page
 
         return write_page(self, Path(path).expanduser())
@@ -130,10 +130,10 @@ class Trace(Mapping[str, Tensor]):
         time = facts.axes.find("T")
         shapes = {tuple(value.shape[:time] + value.shape[time + 1 :]) for value in values}
         if time < 0 or len(shapes) > 1:
-            raise InputError(f"'{name}' was computed {len(values)} times, in unlike shapes; see trace.every('{name}')")
-        whole = torch.cat(values[::-1] if facts.last_first else values, dim=time)
-        self._values[name] = [whole]  # laid side by side once
-        return whole
+            raise InputError(f"'{name}' was computed {len(values)} times, in other shapes; see trace.every('{name}')")
+        joined = torch.cat(values[::-1] if facts.last_first else values, dim=time)
+        self._values[name] = [joined]
+        return joined
 
     def __contains__(self, name: object) -> bool:
         return name in self._values
@@ -148,7 +148,7 @@ class Trace(Mapping[str, Tensor]):
         return f"Trace({len(self)} values)"
 
     def _repr_html_(self) -> str:
-        """How a notebook shows it: a page of its own, of at most 3 MB, which asks nobody for anything."""
+        """The trace in a notebook: a self-contained page of at most 3 MB."""
         from cutaway.seeing.render.html import framed
 
         return framed(self)
@@ -163,8 +163,8 @@ def trace(
 ) -> Trace:
     """Runs `network(*inputs, **options)`, or one part of a network, and keeps the values whose names match `keep`.
 
-    `keep` is a shell pattern or several. A long text through a large model has many numbers: `keep="*.weights"` holds
-    only what you came for. `replace` are listeners that are asked first; what they put in a value's place is kept.
+    `keep` is a shell pattern or several: a long text through a large model has many numbers, and `keep="*.weights"`
+    keeps attention weights only. `replace`: listeners that are called first; the trace has the values they return.
     """
     if not isinstance(network, nn.Module):
         raise InputError(f"trace takes a network or a part of one, not {describe(network)}; see cutaway.build")
@@ -177,7 +177,7 @@ def trace(
     with torch.no_grad(), listening(network, replace or {}), listening(network, dict.fromkeys(wanted, result.hear)):
         result.output = _on_cpu(network(*inputs, **options))
     if wanted and not result and any(map(_is_compiled, network.modules())):
-        raise InputError("a compiled network tells nothing of what it computes; trace the one you gave torch.compile")
+        raise InputError("a compiled network has no taps; trace the one you gave torch.compile")
     given = inspect.signature(network.forward).bind(*inputs, **options).arguments
     given = {name: _on_cpu(value) for name, value in given.items()}
     result.run = Run(network.state_dict(), getattr(network, "config", None), given)
