@@ -54,9 +54,11 @@ from cutaway.training.config import (
 from cutaway.training.folder import RunFolder
 from cutaway.training.loop import Loop
 from cutaway.training.loss import Loss, language_loss
+from cutaway.training.metrics import LOSS, Scores
 from cutaway.training.precision import TrainingPrecision, fastest_precision
-from cutaway.training.task import Scores, Seen, Task, unseen
-from cutaway.training.translation import Pairs, Translation
+from cutaway.training.task import Seen, Task, unseen
+from cutaway.training.tasks.complete import Completion
+from cutaway.training.tasks.translate import Pairs, Translation
 from cutaway.training.watch import StepReport, Watch
 
 RATE, CLIP = 1e-4, 1.0
@@ -107,11 +109,10 @@ def surroundings(precision: str) -> AbstractContextManager[Any]:
 # cutaway
 
 
-class Windows(Task):
+class Windows(Completion):
     """Running text, cut into windows beforehand."""
 
-    name = "complete"
-    metrics = ("loss",)
+    metrics = (LOSS,)
 
     def __init__(self, rows: Sequence[list[int]]) -> None:
         self.rows = torch.tensor(rows)

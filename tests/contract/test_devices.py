@@ -27,11 +27,11 @@ from cutaway.seeing.trace.trace import Trace
 from cutaway.studio.requests import NextRequest, RunRequest
 from cutaway.studio.studio import Studio
 from cutaway.training import run as training
-from cutaway.training.classification import Classification, LabelBatch
-from cutaway.training.language import Language, TextBatch
 from cutaway.training.loss import Loss
 from cutaway.training.optimizer import Optimizer
-from cutaway.training.translation import PairBatch, Translation
+from cutaway.training.tasks.classify import Classification, LabelBatch
+from cutaway.training.tasks.complete import Completion, TextBatch
+from cutaway.training.tasks.translate import PairBatch, Translation
 from tests.support import small_models as small
 from tests.support import toy_runs as toy
 from tests.support.families import FAMILIES, WITH_DECODER, Inputs, example_inputs, noisy, shrunk
@@ -89,7 +89,7 @@ def task_loss(network: Network, inputs: Inputs) -> Loss:
         task = Translation.__new__(Translation)
         task.smoothing, task.agreement = 0.1, 1.0  # label smoothing, and R-Drop
         return task.loss(network, PairBatch(inputs.tokens, inputs.mask, inputs.target, inputs.target))
-    task = Language.__new__(Language)
+    task = Completion.__new__(Completion)
     task.smoothing = 0.1
     return task.loss(network, TextBatch(inputs.tokens, inputs.tokens))
 

@@ -15,7 +15,7 @@ from cutaway.training import loop as loop_module
 from cutaway.training.loop import ANOTHER_RANK, Outcome, Progress, TrainingError
 from cutaway.training.run import resume, train
 from cutaway.training.task import Seen
-from cutaway.training.translation import Translation
+from cutaway.training.tasks.translate import Translation
 from cutaway.training.watch import Watch
 from tests.support import commands
 from tests.support import toy_runs as toy
@@ -85,7 +85,7 @@ MISTAKES: dict[str, tuple[dict[str, str], list[str], str]] = {
     ),
     "toml: no value": ({"run.toml": "[optimizer]\nrate = \n"}, RUN, "…run.toml is not TOML: …"),
     "toml: no task": (
-        {"run.toml": "task = 'translat'\n"}, RUN, "…run.toml: task: no choice 'translat'; did you mean 'translate'?…",
+        {"run.toml": "task = 'translat'\n"}, RUN, "…run.toml: no task 'translat'; did you mean 'translate'?…",
     ),
     "toml: no section": ({"run.toml": "optimizer = 3\n"}, RUN, "…run.toml: optimizer is 3 (int); expected an object…"),
     "toml: a text for a number": (
@@ -134,7 +134,7 @@ def test_a_mistake_is_told_before_anything_is_written(tmp_path: Path, case: str)
         ("tokenizer.vocabulary=20", "vocabulary=20 is too small; kind='bpe' needs at least 261 tokens"),
         ("batches.tokens=16", "an example has 9 tokens, and a micro-batch holds 8: raise batches.tokens,"),
         ("data.max_tokens=1", "no example is left to learn from: kept 60 of 60 pairs; left out 54 of more than"),
-        ("validation.metric=accuracy", "validation.metric='accuracy' is no measure of translate; choose loss,"),
+        ("validation.metric=accuracy", "validation.metric='accuracy' is no metric of translate; choose loss,"),
         ("data.held_out=0", "held_out=0 must be at least 1"),
         ("model.start=en-fr", "model.d_ff and tokenizer.vocabulary can't be given together with model.start (--from"),
         ("machine.device=gpu", "machine.device='gpu' is no device; choose auto, cpu, cuda (of several GPUs cuda:1,"),

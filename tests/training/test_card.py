@@ -24,7 +24,8 @@ def test_a_card_says_it_all(tmp_path: Path) -> None:
         "--model backwards", "12 steps (all steps)", "seed 1", f"train `{facts['data']['train'][:16]}…`",
         "Model: cc0-1.0. Data: mine.",
         f"- bleu {outcome.scores['bleu']:.2f} (`nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:",
-        f"- loss {outcome.scores['loss']:.2f}\n", "![loss and score against steps](curves.png)",
+        f"- loss {outcome.scores['loss']:.2f}\n", "- baseline (the source, copied): bleu 0.00, chrf ",
+        "![loss and score against steps](curves.png)",
     ):  # fmt: skip
         assert words in card, words
     assert (out / "curves.png").read_bytes().startswith(b"\x89PNG")

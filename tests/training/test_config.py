@@ -10,7 +10,7 @@ import pytest
 
 from cutaway.errors import ConfigError
 from cutaway.training import optimizer, schedule
-from cutaway.training.config import Batches, Data, ModelChoice, TokenizerChoice, TokenizerKind, TrainConfig
+from cutaway.training.config import Batches, Data, ModelChoice, TokenizerChoice, TokenizerKind, TrainConfig, Validation
 from cutaway.training.defaults import network_config, shares_of, with_steps
 from cutaway.training.run import train
 from cutaway.training.toml import config_of, read_config, with_settings, write_config
@@ -37,8 +37,13 @@ def other(hint: Any, default: Any) -> Any:
     return 7 if "int" in name else 0.3
 
 
-APART = {"data": ("text", "valid_text"), "tokenizer": ("start", "elisions"), "model": ("start",)}
-"""Keys that can't go with others."""
+APART = {
+    "data": ("text", "valid_text"),
+    "tokenizer": ("start", "elisions"),
+    "model": ("start",),
+    "validation": ("metric",),
+}
+"""Keys that can't go with others, or that only take what another key allows."""
 
 
 def everything_else() -> TrainConfig:
@@ -59,6 +64,7 @@ OTHERS = [
     TrainConfig(task="complete", data=Data(text=("é\n",), valid_text=("a", "b")), model=ModelChoice(start="x = # [y]")),
     TrainConfig(tokenizer=TokenizerChoice(start="x = # [y]")),
     TrainConfig(tokenizer=TokenizerChoice(elisions=True)),
+    TrainConfig(validation=Validation(metric="chrf")),
 ]
 
 

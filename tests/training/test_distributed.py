@@ -26,7 +26,7 @@ from cutaway.models.build import build
 from cutaway.training.config import ModelChoice
 from cutaway.training.defaults import network_config
 from cutaway.training.distributed import Objective, check_shares, gather, shard
-from cutaway.training.translation import PairBatch, Pairs, Translation
+from cutaway.training.tasks.translate import PairBatch, Pairs, Translation
 from tests.support import commands
 
 STEPS = 12

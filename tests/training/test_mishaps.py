@@ -20,9 +20,9 @@ from cutaway.training.config import Data, ModelChoice, TrainConfig
 from cutaway.training.corpus import PairCorpus
 from cutaway.training.folder import RunFolder
 from cutaway.training.loop import Progress
+from cutaway.training.metrics import ACCURACY, BLEU, LOSS
 from cutaway.training.run import resume, train
 from cutaway.training.setup import prepare
-from cutaway.training.task import better
 from cutaway.training.toml import with_settings, write_config
 from cutaway.training.watch import Watch
 from tests.support import commands
@@ -248,11 +248,11 @@ def test_elisions_are_of_one_kind_of_tokenizer() -> None:
 
 def test_the_loss_decides_where_bleu_is_noise() -> None:
     early, late = {"loss": 5.6, "bleu": 0.02}, {"loss": 3.9, "bleu": 0.004}
-    assert better("bleu", late, early)
-    assert not better("bleu", early, late)
-    assert better("bleu", {"loss": 9.0, "bleu": 2.0}, late)
-    assert better("accuracy", {"loss": 1.0, "accuracy": 0.5}, {"loss": 2.0, "accuracy": 0.5})
-    assert better("loss", {"loss": 1.0}, {"loss": 2.0})
+    assert BLEU.better(late, early)
+    assert not BLEU.better(early, late)
+    assert BLEU.better({"loss": 9.0, "bleu": 2.0}, late)
+    assert ACCURACY.better({"loss": 1.0, "accuracy": 0.5}, {"loss": 2.0, "accuracy": 0.5})
+    assert LOSS.better({"loss": 1.0}, {"loss": 2.0})
 
 
 def test_the_card_says_what_was_scored_and_changed(tmp_path: Path, data: toy.Corpus) -> None:
@@ -318,7 +318,7 @@ def test_judged_by_what_it_learns_from(data: toy.Corpus) -> None:
 
 @pytest.mark.parametrize(
     ("setting", "said"),
-    [("validation.metric=accuracy", "no measure of translate"), ("model.n_heads=3", "n_heads=3"),
+    [("validation.metric=accuracy", "no metric of translate"), ("model.n_heads=3", "n_heads=3"),
      ("model.preset=gpt2", "needs encoder and decoder")],
 )  # fmt: skip
 def test_what_the_settings_alone_show_is_told_before_the_data_is_read(

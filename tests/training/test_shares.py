@@ -14,7 +14,7 @@ from cutaway.models.config import RecurrentConfig
 from cutaway.models.network import Network
 from cutaway.training.loss import Loss
 from cutaway.training.micro_batches import Cores, StepTotals, accumulate, randomness
-from cutaway.training.translation import Pairs, Translation
+from cutaway.training.tasks.translate import Pairs, Translation
 
 V, PAD = 23, 0
 

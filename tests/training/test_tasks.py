@@ -2,6 +2,7 @@
 vocabularies. Each is learnt, not only run."""
 
 import json
+import math
 import random
 import sys
 from collections.abc import Iterator, Sequence
@@ -29,16 +30,18 @@ from cutaway.text.bpe_dropout import Sampled
 from cutaway.text.files import load_tokenizer
 from cutaway.text.source_target import TwoTokenizers
 from cutaway.text.train import train_tokenizer
-from cutaway.training import translation, tuning
-from cutaway.training.classification import Classification
+from cutaway.training import tuning
 from cutaway.training.config import Data, TrainConfig
 from cutaway.training.corpus import PairCorpus
 from cutaway.training.evaluate import by_length, evaluate
 from cutaway.training.metrics import tokenized_bleu, translation_scores
 from cutaway.training.run import resume, train
 from cutaway.training.setup import prepare
+from cutaway.training.tasks import translate
+from cutaway.training.tasks.classify import Classification
+from cutaway.training.tasks.complete import Completion
+from cutaway.training.tasks.translate import Pairs, Translation
 from cutaway.training.toml import with_settings
-from cutaway.training.translation import Pairs, Translation
 from cutaway.training.watch import Watch
 from tests.support import toy_runs as toy
 
@@ -193,8 +196,8 @@ class Heard(Watch):
 
 def tunable(folder: Path, monkeypatch: pytest.MonkeyPatch) -> TrainConfig:
     """A run of a second, after which a penalty of 1.8 is the best."""
-    monkeypatch.setattr(translation, "PENALTIES", (1.8,))
-    monkeypatch.setattr(translation, "NOISE", 0.0)
+    monkeypatch.setattr(translate, "PENALTIES", (1.8,))
+    monkeypatch.setattr(translate, "NOISE", 0.0)
     return toy.config(toy.corpus(folder / "data"), "validation.tune=true", "schedule.steps=2")
 
 
@@ -283,6 +286,19 @@ def test_presets_of_other_tasks(tmp_path: Path, task: str, preset: str, said: st
     config = with_settings(TrainConfig(task=task, data=data), ["tokenizer.vocabulary=300", f"model.preset={preset}"])
     with pytest.raises(ConfigError, match=said):
         train(config, tmp_path / "out")
+
+
+def test_baselines() -> None:
+    """What is scored without having learnt, by hand: the commonest class, the tokens by their frequency, a copy."""
+    texts = EncodedTexts.of([[1]] * 4)
+    accuracy = Classification(texts, [0, 1, 1, 2], texts, [1, 0, 1, 2], pad=0).baseline().scores
+    assert accuracy == {"accuracy": 50.0}
+    scores = Completion(torch.tensor([0, 0, 0, 1]), torch.tensor([1, 0, 1, 2]), 2).baseline().scores
+    nll = -sum(math.log(n / 4.5) for n in (3, 1, 0.5)) / 3  # token 2 does not occur: half an occurrence
+    assert scores == pytest.approx({"loss": nll, "perplexity": math.exp(nll)})
+    pairs = Pairs(texts, texts)
+    same = Translation(pairs, pairs, [("a b c d e", "a b c d e")], start=2, pad=0).baseline().scores
+    assert same == pytest.approx({"bleu": 100.0, "chrf": 100.0})
 
 
 TEXTS = ["the cat sat on the mat.", "the dogs sat on the mats, sadly!", "a cat, a dog and the mat"] * 20

@@ -7,7 +7,6 @@ from typing import Any
 from cutaway.checkpoints.keys import Keys
 from cutaway.checkpoints.rules import NameMap
 from cutaway.models.config import Classifier, Head, SentenceVector, TransformerConfig
-from cutaway.models.usage import TaskName
 
 
 @dataclass(frozen=True)
@@ -70,7 +69,7 @@ class Family:
     renamed: Mapping[str, str] = field(default_factory=dict)
     aliases: Mapping[str, str] = field(default_factory=dict)
     writes_pad: bool = True  # MarianMT must be kept from it
-    task: TaskName | None = None  # what all its models are for; None: there are several
+    task: str | None = None  # what all its models are for; None: there are several
 
     def spelled(self, keys: Keys) -> Keys:
         """A config.json with the names of keys that this family reads."""

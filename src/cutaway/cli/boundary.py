@@ -14,8 +14,8 @@ import typer
 
 from cutaway.cli.hints import EXAMPLES, hint, missing_model
 from cutaway.cli.terminal import Visible, show
-from cutaway.cli.train import TASKS
 from cutaway.errors import CutawayError
+from cutaway.training.tasks import TASKS
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 

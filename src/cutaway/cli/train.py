@@ -15,15 +15,19 @@ from typer.core import TyperCommand
 from cutaway.cli.options import Json, with_options
 from cutaway.cli.terminal import show
 from cutaway.errors import ConfigError, unknown
+from cutaway.training import tasks
+from cutaway.training.tasks import TASKS
 
 if TYPE_CHECKING:
-    from cutaway.training.config import TaskName, TrainConfig
+    from cutaway.training.config import TrainConfig
     from cutaway.training.watch import Stop
 
-TASKS: "tuple[TaskName, ...]" = ("translate", "complete", "classify")
-PAIRS, TEXT, MODEL, TRAINING = "Data of translate and classify", "Data of complete", "Model", "Training"
-TASKS_OF = {PAIRS: ("translate", "classify"), TEXT: ("complete",)}
-"""Panel of the help -> the tasks that take its options; those of other panels belong to every task."""
+PAIRS, TEXT = (
+    f"Data of {' and '.join(name for name, task in TASKS.items() if task.files == files)}"
+    for files in (tasks.PAIRS, tasks.TEXT)
+)
+MODEL, TRAINING = "Model", "Training"
+"""Panels of the help."""
 
 
 def option(panel: str, text: str, *names: str, **settings: Any) -> Any:
@@ -95,21 +99,20 @@ def _given(**options: Any) -> dict[str, Any]:
 
 
 class TrainCommand(TyperCommand):
-    """The help of `train TASK` leaves out what other tasks take."""
+    """The help of `train TASK` leaves out files that other tasks learn from."""
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]  # typer has two
         task = next((word for word in args if word in TASKS), None)
         for option in self.params:
-            tasks = TASKS_OF.get(getattr(option, "rich_help_panel", None) or "", TASKS)
-            if task is not None and task not in tasks:
-                option.hidden = True  # type: ignore[attr-defined]  # an option has it, an argument is of every task
+            if task is not None and getattr(option, "rich_help_panel", None) in (PAIRS, TEXT):
+                option.hidden = option.name not in TASKS[task].files  # type: ignore[attr-defined]  # no argument has it
         return super().parse_args(ctx, args)
 
 
 @with_options(TrainOptions)
 def train(
     task: Annotated[
-        str, typer.Argument(metavar="TASK|RUN.toml", help="translate, complete, classify, or a file with all settings.")
+        str, typer.Argument(metavar="TASK|RUN.toml", help=f"{', '.join(TASKS)}, or a file with all settings.")
     ],
     out: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Folder for the model; it is made.")] = None,
     *,

@@ -1,19 +1,15 @@
 """How a model wants to be used, beyond its numbers: which tokens begin and end a text, what its classes are called."""
 
 from dataclasses import dataclass, field
-from typing import Literal
 
 from cutaway.generation import Generation
-
-TaskName = Literal["translate", "complete", "classify"]
-"""What a model can be trained for."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Usage:
     """Token ids are of the vocabulary that the model writes."""
 
-    task: TaskName | None = None  # what it was trained for; None: several tasks, or it does not say
+    task: str | None = None  # what it was trained for: "translate"; None: several tasks, or it does not say
     start: int | None = None  # decoding begins with it: </s>, pad (T5, MarianMT) or begin-of-text
     end: tuple[int, ...] = ()  # any of them ends a text
     pad: int | None = None

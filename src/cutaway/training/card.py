@@ -16,14 +16,7 @@ from cutaway.training import state
 from cutaway.training.config import ModelChoice
 from cutaway.training.folder import CARD, CURVES, RunFolder
 from cutaway.training.loop import Outcome
-from cutaway.training.setup import Prepared
-
-_KINDS = {
-    "translate": ("A translator", "translation"),
-    "complete": ("A language model", "text-generation"),
-    "classify": ("A classifier of texts", "text-classification"),
-}
-"""Task -> what a model of it is called, here and on the hub."""
+from cutaway.training.task import Prepared, Task
 
 
 def write_card(folder: RunFolder, prepared: Prepared, outcome: Outcome) -> None:
@@ -39,12 +32,12 @@ def write_card(folder: RunFolder, prepared: Prepared, outcome: Outcome) -> None:
 
 
 def card(folder: RunFolder, prepared: Prepared, outcome: Outcome, drawn: bool) -> str:
-    config, progress = prepared.config, outcome.progress
+    config, task, progress = prepared.config, prepared.task, outcome.progress
     title = config.card.title or folder.path.resolve().name
     n_weights = sum(weight.numel() for weight in prepared.model.network.parameters())
     header = {
         "language": list(config.card.languages), "license": config.card.licence, "library_name": "cutaway",
-        "pipeline_tag": _KINDS[config.task][1],
+        "pipeline_tag": task.pipeline_tag,
     }  # fmt: skip
     front = "\n".join(f"{key}: {json.dumps(value)}" for key, value in header.items() if value)
     made = _changed(config.model) if config.model.preset else f"{config.model.start}, trained further"
@@ -53,13 +46,13 @@ def card(folder: RunFolder, prepared: Prepared, outcome: Outcome, drawn: bool) -
     ended = outcome.reason if not is_over else "all steps" if all_steps else "until nothing better was found"
     lines = [
         f"---\n{front}\n---\n\n# {title}\n",
-        f"{_KINDS[config.task][0]} of {n_weights:,} parameters ({made}), trained by cutaway {cutaway.__version__} "
+        f"{task.title} of {n_weights:,} parameters ({made}), trained by cutaway {cutaway.__version__} "
         f"{'from scratch ' if config.model.start is None else ''}on {prepared.facts['examples']:,} examples.\n",
-        f'```\ncutaway {config.task} "…" --model ' + folder.path.name + "\n```\n",
+        f'```\ncutaway {task.command} "…" --model ' + folder.path.name + "\n```\n",
         "## Scores\n",
-        _scores(outcome, native.describe(folder.path).usage, config.validation.beams),
+        _scores(outcome, native.describe(folder.path).usage, task),
         "## Training\n",
-        f"- {progress.step:,} steps ({ended}), {progress.tokens:,} {_learnt(prepared.task.unit)}, "
+        f"- {progress.step:,} steps ({ended}), {progress.tokens:,} {_learnt(task.unit)}, "
         f"{progress.time / 60:.1f} minutes on {_machine(prepared.model.device)}; seed {config.seed}.",
         "- Data, SHA-256: "
         + ", ".join(f"{name} `{digest[:16]}…`" for name, digest in prepared.facts["data"].items())
@@ -86,7 +79,7 @@ def _changed(choice: ModelChoice) -> str:
     return f"{choice.preset}, changed" if any(size is not None for size in sizes) else str(choice.preset)
 
 
-def _scores(outcome: Outcome, usage: Usage, beams: int) -> str:
+def _scores(outcome: Outcome, usage: Usage, task: Task) -> str:
     if outcome.progress.best is None:
         return f"None: stopped after step {outcome.progress.step:,}, before its first validation.\n"
     if not outcome.scores:
@@ -96,9 +89,16 @@ def _scores(outcome: Outcome, usage: Usage, beams: int) -> str:
         for name, value in outcome.scores.items()
     ]
     mean = f"the mean of steps {', '.join(map(str, outcome.averaged))}" if outcome.averaged else "the best single step"
-    greedily = "" if "bleu" not in outcome.scores else ", translated greedily" if beams == 1 else f", by {beams} beams"
+    search, trivial = task.search(), task.baseline()
+    baseline = ", ".join(f"{name} {value:.2f}" for name, value in trivial.scores.items())
     return "\n".join(
-        [f"On the validation examples{greedily}:\n", *rows, "", f"The weights are {mean}.{_search(usage)}\n"]
+        [
+            f"On the validation examples{f', {search}' if search else ''}:\n",
+            *rows,
+            f"- baseline ({trivial.model}): {baseline}",
+            "",
+            f"The weights are {mean}.{_search(usage)}\n",
+        ]
     )
 
 

@@ -1,6 +1,7 @@
 """What a training run is, as data: every key of a run.toml, with the sentence that explains it there.
 
-None means: chosen by the size of the data (see choices.py); the run.toml that a run leaves behind has the choice.
+None means: chosen by the size of the data (defaults.py, and the sizes of the task); the run.toml that a run leaves
+behind has the choice.
 """
 
 from dataclasses import dataclass, field, fields
@@ -8,15 +9,14 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from cutaway.checks import Count, NumberRule, Positive, Probability, Size, check_fields
 from cutaway.errors import ConfigError
-from cutaway.models.usage import TaskName as TaskName
 from cutaway.parts.block import NormPlace
 from cutaway.training import optimizer, schedule
+from cutaway.training.tasks import TASKS, task_class
 
 Share = Annotated[float, NumberRule("at least 0 and at most 1", lambda number: 0 <= number <= 1)]
 Neighbours = Annotated[int, NumberRule("from 1 to 100", lambda number: 1 <= number <= 100)]
 NotNegative = Annotated[float, NumberRule("at least 0", lambda number: number >= 0)]
 TokenizerKind = Literal["bpe", "wordpiece", "unigram", "byte", "character"]
-Metric = Literal["bleu", "chrf", "accuracy", "perplexity", "loss"]
 
 
 def key(default: Any, text: str) -> Any:
@@ -51,7 +51,7 @@ class Data(Section):
     )
     valid_target: tuple[str, ...] = key((), "Their translations.")
     valid_pairs: tuple[str, ...] = key((), "Instead of these two, as above.")
-    text: tuple[str, ...] = key((), "For the task complete: files of running text, instead of pairs.")
+    text: tuple[str, ...] = key((), "For tasks like complete: files of running text, instead of pairs.")
     valid_text: tuple[str, ...] = key((), "Text to judge by; without any, the last tenth is kept for that.")
     joined: Neighbours = key(1, "Learn from neighbouring pairs together, too: each two, each three, … up to so many.")
     held_out: Size = key(1000, "How many pairs to hold out if none are given; at most a tenth.")
@@ -185,7 +185,9 @@ class Validation(Section):
 
     table = "validation"
     every: Size | None = key(None, "Steps between two looks at the validation pairs.")
-    metric: Metric | None = key(None, "bleu, chrf, accuracy, perplexity or loss: what the best model is the best in.")
+    metric: str | None = key(
+        None, "What the best model is the best in: loss, or another metric of the task (bleu, accuracy, perplexity, …)."
+    )
     beams: Size = key(1, "Beams with which it translates for this.")
     limit: Size = key(2000, "At most so many validation pairs are translated for this; the loss is that of all.")
     tune: bool = key(
@@ -262,7 +264,7 @@ class Card(Section):
 class TrainConfig(Section):
     """One run."""
 
-    task: TaskName = key("translate", "translate, complete or classify.")
+    task: str = key("translate", f"What is learnt: {', '.join(TASKS)}.")
     seed: int = key(1, "Decides first weights, the order of batches, and what is dropped.")
     data: Data = field(default_factory=Data)
     tokenizer: TokenizerChoice = field(default_factory=TokenizerChoice)
@@ -281,18 +283,24 @@ class TrainConfig(Section):
         super().__post_init__()
         if not -(2**31) <= self.seed < 2**31:
             raise ConfigError(f"seed={self.seed} must be a whole number of at most 32 bits")
-        texts, pairs = (
-            ("text", "valid_text"),
-            ("source", "target", "pairs", "columns", "valid_source", "valid_target", "valid_pairs"),
-        )
-        for name in pairs if self.task == "complete" else texts:
-            if getattr(self.data, name):
-                raise ConfigError(f"data.{name} is not for the task {self.task}; leave it out")
-        for name in ("agreement", "bpe_dropout"):
-            if getattr(self.regularization, name) and self.task != "translate":
-                raise ConfigError(f"regularization.{name} is for the task translate, not for {self.task}; leave it out")
+        self._check_task()
         if self.model.start is not None:
             self._check_start(self.model.start)
+
+    def _check_task(self) -> None:
+        """Files, settings and metric are those of the task."""
+        task = task_class(self.task)
+        for name, value in vars(self.data).items():
+            if isinstance(value, tuple) and value and name not in TASKS[self.task].files:
+                raise ConfigError(f"data.{name} is not for the task {self.task}; leave it out")
+        for setting, tasks in _special_settings().items():
+            section, name = setting.split(".")
+            if getattr(getattr(self, section), name) and self.task not in tasks:
+                of = " or ".join(tasks)
+                raise ConfigError(f"{setting} is for the task {of}, not for {self.task}; leave it out")
+        metric, known = self.validation.metric, [metric.name for metric in task.metrics]
+        if metric is not None and metric not in known:
+            raise ConfigError(f"validation.metric={metric!r} is no metric of {self.task}; choose {', '.join(known)}")
 
     def _check_start(self, start: str) -> None:
         """A model that is trained further is what it is, but for what is dropped."""
@@ -306,6 +314,15 @@ class TrainConfig(Section):
                 f"{' and '.join(given)} can't be given together with model.start (--from {start}): that model has its "
                 f"own; leave one of the two out"
             )
+
+
+def _special_settings() -> dict[str, list[str]]:
+    """Each key that not every task has -> the tasks that have it."""
+    found: dict[str, list[str]] = {}
+    for task in TASKS:
+        for setting in task_class(task).settings:
+            found.setdefault(setting, []).append(task)
+    return found
 
 
 DROPOUTS = ("dropout", "attention_dropout", "ff_dropout")

@@ -2,63 +2,30 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from cutaway.errors import ConfigError
 from cutaway.models.config import Classifier, Config, RecurrentConfig, StackConfig, TransformerConfig
 from cutaway.models.presets import preset
-from cutaway.training import optimizer
-from cutaway.training.config import DROPOUTS, Metric, ModelChoice, TaskName, TrainConfig
+from cutaway.training.config import DROPOUTS, ModelChoice, TrainConfig
+from cutaway.training.task import SizeDefaults
+from cutaway.training.tasks import task_class
 
 Say = Callable[[str], None]
 
 
-@dataclass(frozen=True)
-class SizeDefaults:
-    """What suits data of up to `most` examples (pairs, lines of text, texts with a class)."""
-
-    most: float
-    preset: str
-    vocabulary: int
-    dropout: float
-    tokens: int  # of one step
-    rate: float  # AdamW's, or that of all but the matrices under Muon
-    seen: float  # tokens to be seen in all, in millions …
-    least: float  # … but at least so many epochs,
-    longest: float  # and at most so many
-    kind: optimizer.Kind = "muon"
-    decay: float = 1e-4
-    attention_dropout: float | None = None  # None: the preset's
-
-
-ALL = float("inf")
-FITTING: dict[TaskName, tuple[SizeDefaults, ...]] = {
-    "translate": (
-        SizeDefaults(
-            25_000, "transformer-tiny", 6_000, 0.3, 2048, 5e-3, 35.0, 4.0, 100.0
-        ),  # few steps: Muon leads there
-        SizeDefaults(60_000, "transformer-tiny", 10_000, 0.3, 2048, 4e-3, 39.0, 4.0, 100.0, "adamw", 0.05, 0.1),
-        SizeDefaults(1_000_000, "transformer-small", 10_000, 0.2, 8192, 2e-3, 80.0, 4.0, 60.0),
-        SizeDefaults(ALL, "transformer-base", 32_000, 0.1, 25_000, 7e-4, 1_000.0, 2.0, 40.0),
-    ),
-    "complete": (
-        SizeDefaults(200_000, "gpt2-tiny", 4_000, 0.2, 8192, 2e-3, 20.0, 2.0, 30.0),
-        SizeDefaults(ALL, "gpt2", 32_000, 0.1, 32_768, 6e-4, 500.0, 1.0, 10.0),
-    ),
-    "classify": (SizeDefaults(ALL, "bert-tiny", 8_000, 0.1, 4096, 1e-3, 0.0, 5.0, 5.0, "adamw"),),
-}
 FINE_TUNING_RATE, FINE_TUNING_EPOCHS = 5e-5, 3.0
-METRICS: dict[TaskName, Metric] = {"translate": "bleu", "complete": "loss", "classify": "accuracy"}
 
 
-def fitting(task: TaskName, n: int) -> SizeDefaults:
-    return next(each for each in FITTING[task] if n < each.most)
+def sizes_for(task: str, n: int) -> SizeDefaults:
+    """What suits n examples."""
+    return next(sizes for sizes in task_class(task).sizes if n < sizes.most)
 
 
 def with_model(config: TrainConfig, n: int, say: Say) -> TrainConfig:
     """The preset, its dropout and the vocabulary, for n examples."""
-    fit, model = fitting(config.task, n), config.model
+    fit, model = sizes_for(config.task, n), config.model
     if model.start is None:
         if model.preset is None:
             model = replace(model, preset=fit.preset)
@@ -66,10 +33,11 @@ def with_model(config: TrainConfig, n: int, say: Say) -> TrainConfig:
         dropout = fit.dropout if model.dropout is None else model.dropout
         model = replace(model, dropout=dropout)
         if not is_recurrent(model):
-            if model.attention_dropout is None:
-                model = replace(model, attention_dropout=fit.attention_dropout)
-            if model.norm_place is None and config.task == "translate":
-                model = replace(model, norm_place="pre")  # learns sooner, and with higher rates: docs/results.md
+            changes: dict[str, Any] = {
+                "attention_dropout": fit.attention_dropout,
+                **task_class(config.task).preset_changes,
+            }
+            model = replace(model, **{name: value for name, value in changes.items() if getattr(model, name) is None})
     tokenizer = config.tokenizer
     if tokenizer.vocabulary is None and tokenizer.start is None and model.start is None:
         tokenizer = replace(tokenizer, vocabulary=fit.vocabulary)
@@ -89,7 +57,7 @@ def with_steps(
 ) -> TrainConfig:
     """Batches, rates and lengths, once it is known how many tokens an epoch has, and its longest example."""
     recurrent = is_recurrent(config.model)
-    fit, fine = fitting(config.task, n), config.model.start is not None
+    fit, fine = sizes_for(config.task, n), config.model.start is not None
     tokens = config.batches.tokens or min(fit.tokens, max(256, n_tokens // 8))
     most = CORE_TOKENS if on_cpu and not recurrent else MOST_TOKENS
     shares = config.batches.shares or ranks * math.ceil(shares_of(tokens, workers, max(most, longest)) / ranks)
@@ -108,12 +76,13 @@ def with_steps(
         decay = 1e-4 if fine or recurrent else fit.decay
     every = config.validation.every or min(steps, max(50, min(500, steps // 20)))
     ema = config.averaging.ema if config.averaging.ema is not None else round(min(0.999, max(0.5, 1 - 10 / steps)), 4)
+    metric = config.validation.metric or task_class(config.task).metric.name
     return replace(
         config,
         batches=replace(config.batches, tokens=tokens, shares=shares),
         optimizer=replace(config.optimizer, rate=rate, kind=kind, decay=decay),
         schedule=replace(config.schedule, steps=steps, warmup=warmup),
-        validation=replace(config.validation, every=every, metric=config.validation.metric or METRICS[config.task]),
+        validation=replace(config.validation, every=every, metric=metric),
         averaging=replace(config.averaging, ema=ema),
     )
 
@@ -134,7 +103,7 @@ def is_recurrent(model: ModelChoice) -> bool:
 
 
 def network_config(
-    task: TaskName, choice: ModelChoice, words: tuple[int, int], n_classes: int = 0, *, joint: bool = True
+    task: str, choice: ModelChoice, words: tuple[int, int], n_classes: int = 0, *, joint: bool = True
 ) -> Config:
     """The preset with the changes that were asked for, and vocabularies of so many `words` on each side; `joint`: they
     are the same one."""
@@ -144,7 +113,7 @@ def network_config(
     given = {
         name: value for name, value in vars(choice).items() if value is not None and name not in ("preset", "start")
     }
-    shared = task == "translate" and joint
+    shared = joint and config.encoder is not None and config.decoder is not None
     if isinstance(config, RecurrentConfig):
         names = {"n_blocks": "n_layers", "d_model": "d_model", "d_hidden": "d_hidden", "dropout": "dropout"}
         _check(given, names, choice.preset)
@@ -169,8 +138,8 @@ def network_config(
     )  # fmt: skip
 
 
-def check_halves(task: TaskName, config: Config, name: str) -> None:
-    halves = {"translate": "encoder and decoder", "complete": "decoder", "classify": "encoder"}[task]
+def check_halves(task: str, config: Config, name: str) -> None:
+    halves = task_class(task).halves
     found = " and ".join(half for half in ("encoder", "decoder") if getattr(config, half) is not None)
     if found != halves:
         raise ConfigError(f"{name} has {found}; the task {task} needs {halves}")

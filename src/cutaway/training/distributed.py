@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from datetime import timedelta
-from typing import Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +19,9 @@ from cutaway.errors import CheckpointError, ConfigError
 from cutaway.models.network import Network
 from cutaway.training.loss import Loss
 from cutaway.training.micro_batches import Compute, Cores, Randomness, StepTotals, accumulate
-from cutaway.training.task import Task
+
+if TYPE_CHECKING:
+    from cutaway.training.task import Task
 
 Batch = Any
 Surroundings = Callable[[], AbstractContextManager[object]]
@@ -30,7 +32,7 @@ PATIENCE = timedelta(hours=12)
 class Objective(nn.Module):
     """batch -> loss, as one module: what is spread over ranks has to be called through its forward()."""
 
-    def __init__(self, network: Network, task: Task) -> None:
+    def __init__(self, network: Network, task: "Task") -> None:
         super().__init__()
         self.network, self.task = network, task
         self.seen = (0.0, 0)
@@ -47,7 +49,7 @@ class SingleProcess:
     rank, ranks = 0, 1
 
     def __init__(
-        self, network: Network, task: Task, device: torch.device, surroundings: Surroundings, split: bool = True
+        self, network: Network, task: "Task", device: torch.device, surroundings: Surroundings, split: bool = True
     ) -> None:
         """`split`: whether cores compute micro-batches side by side. Code of torch.compile has threads of its own."""
         self.network, self.task, self.surroundings = network, task, surroundings
@@ -103,7 +105,7 @@ class Distributed:
     def __init__(
         self,
         network: Network,
-        task: Task,
+        task: "Task",
         device: torch.device,
         surroundings: Surroundings,
         sharding: Literal["ddp", "fsdp"],
@@ -278,7 +280,7 @@ Parallel = SingleProcess | Distributed
 
 def parallel(
     network: Network,
-    task: Task,
+    task: "Task",
     device: torch.device,
     surroundings: Surroundings,
     sharding: Literal["ddp", "fsdp"],

@@ -24,11 +24,12 @@ from cutaway.training.compile import compile_network
 from cutaway.training.config import TrainConfig
 from cutaway.training.folder import RunFolder, is_numbers
 from cutaway.training.loss import Loss
+from cutaway.training.metrics import Scores
 from cutaway.training.micro_batches import StepTotals, accumulate, randomness
 from cutaway.training.optimizer import Optimizer
 from cutaway.training.precision import TrainingPrecision, computing, kernel_choice
 from cutaway.training.schedule import schedule
-from cutaway.training.task import Scores, Task, better, rank
+from cutaway.training.task import Task
 from cutaway.training.watch import StepReport, Watch
 
 X = TypeVar("X")
@@ -132,16 +133,11 @@ class Loop:
         self, config: TrainConfig, model: Model, task: Task, folder: RunFolder, watch: Watch, facts: dict[str, Any]
     ) -> None:
         """`config` has no open choices left; `facts` (the data's digest, …) are kept in each state."""
-        self.config, self.model, self.task, self.folder, self.watch, self.facts = (
-            config,
-            model,
-            task,
-            folder,
-            watch,
-            facts,
-        )
+        self.config, self.model, self.task = config, model, task
+        self.folder, self.watch, self.facts = folder, watch, facts
         self.n_micro_batches, self.steps = required(config.batches.shares), required(config.schedule.steps)
-        self.every, self.metric = required(config.validation.every), required(config.validation.metric)
+        self.every = required(config.validation.every)
+        self.metric = next(metric for metric in task.metrics if metric.name == config.validation.metric)
         self.progress = Progress()
         self.device = distributed.device_of(config.machine.device)
         keep_freed_memory()
@@ -291,7 +287,7 @@ class Loop:
         looks, count, of = self.progress.looks, self.config.averaging.count, self.config.averaging.of
         if of == "none":
             return []
-        ranked = sorted(looks, key=lambda look: (rank(self.metric, look["scores"]), look["step"]), reverse=True)
+        ranked = sorted(looks, key=lambda look: (self.metric.rank(look["scores"]), look["step"]), reverse=True)
         return sorted(look["step"] for look in (looks[-count:] if of == "last" else ranked[:count]))
 
     def _steps_at_hand(self) -> list[int]:
@@ -316,7 +312,7 @@ class Loop:
         if not math.isfinite(scores["loss"]):
             raise self._diverged(f"the validation loss is {scores['loss']} after step {step}")
         best = self.progress.best
-        is_best = best is None or better(self.metric, scores, self.progress.scores(best))
+        is_best = best is None or self.metric.better(scores, self.progress.scores(best))
         self.progress.looks.append(
             {"step": step, "tokens": self.progress.tokens, "seconds": self.progress.time, "scores": scores}
         )
@@ -333,7 +329,7 @@ class Loop:
 
     def _scores(self, weights: dict[str, Tensor], what: str) -> Scores:
         """Of these weights; under torchrun rank 0 validates and broadcasts. `what` is shown meanwhile."""
-        scores = dict.fromkeys(self.task.metrics, 0.0)
+        scores = {metric.name: 0.0 for metric in self.task.metrics}
         self.watch.busy(what)
         if self.parallel.rank == 0:
             assert self.eval_network is not None
@@ -375,7 +371,7 @@ class Loop:
             if self.parallel.rank == 0:
                 self.folder.forget_after(0)  # of a run that was killed before its first state
             return
-        check_facts(self.folder.training, found.facts, self.metric)
+        check_facts(self.folder.training, found.facts, self.metric.name)
         if found.facts.get("kernels") != self._kernels():
             self.watch.warn(
                 "the kernels that computed so far are not the ones of this machine (another processor, compiler or "
@@ -419,7 +415,7 @@ class Loop:
         if len(steps) > 1:
             weights = self.snapshots.mean(steps) if self.parallel.rank == 0 else {}
             found = self._scores(weights, "looking at the average")
-            if not better(self.metric, scores, found):
+            if not self.metric.better(scores, found):
                 scores, averaged = found, tuple(steps)
                 if self.parallel.rank == 0:
                     self.folder.write_weights(weights)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from cutaway.errors import ConfigError
 from cutaway.models.build import on_meta
-from cutaway.models.config import Config, StackConfig
+from cutaway.models.config import Classifier, Config, StackConfig
 from cutaway.models.network import Network
 from cutaway.parts.attention import Attention
 from cutaway.parts.recurrent_attention import RecurrentAttention
@@ -105,7 +105,7 @@ def activations(network: Network, config: TrainConfig, batch: Batch, device: str
     # bfloat16 halves some of these, but its products take scratch space: measured, it is as much.
     cast = _BFLOAT * sum(weight.numel() for weight in network.parameters()) if wanted == "bfloat16" else 0
     last = network.config.decoder or network.config.encoder
-    words = 0 if config.task == "classify" or last is None else last.vocabulary or 0
+    words = 0 if isinstance(network.config.head, Classifier) or last is None else last.vocabulary or 0
     logits = min(tokens, _LOGITS) * words * 3 * _FLOAT
     return floats * _FLOAT + cast + logits
 

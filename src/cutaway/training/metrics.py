@@ -1,10 +1,36 @@
-"""BLEU and chrF, by sacrebleu, each with the signature that says how it was computed."""
+"""Metrics: which way is better, and BLEU and chrF by sacrebleu, each with the signature of its computation."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from cutaway.errors import InputError
+
+Scores = dict[str, float]
+"""Name of a metric -> its value."""
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One number of a validation; `noise`: values below it say nothing."""
+
+    name: str
+    lower_is_better: bool = False
+    noise: float = 0.0
+
+    def rank(self, scores: Scores) -> tuple[float, float]:
+        """The larger, the better. Where values are equal, or noise, the loss decides."""
+        value = -scores[self.name] if self.lower_is_better else scores[self.name]
+        return 0.0 if 0.0 <= value < self.noise else value, -scores["loss"]
+
+    def better(self, new: Scores, old: Scores) -> bool:
+        return self.rank(new) > self.rank(old)
+
+
+NOISE = 1.0
+"""BLEU below this says nothing."""
+LOSS, PERPLEXITY = Metric("loss", lower_is_better=True), Metric("perplexity", lower_is_better=True)
+ACCURACY, BLEU, CHRF = Metric("accuracy"), Metric("bleu", noise=NOISE), Metric("chrf")
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 from cutaway.progress import Pace
 from cutaway.training.folder import RunFolder
-from cutaway.training.task import Scores
+from cutaway.training.metrics import Scores
 from cutaway.training.watch import StepReport, Watch
 
 _EVERY = 10  # steps between two lines

@@ -22,7 +22,8 @@ from cutaway.training.config import FIXED, UNCHANGING, TrainConfig
 from cutaway.training.folder import RunFolder
 from cutaway.training.loop import Loop, Outcome, TrainingError, check_facts
 from cutaway.training.record import Recorder
-from cutaway.training.setup import Prepared, prepare
+from cutaway.training.setup import prepare
+from cutaway.training.task import Prepared
 from cutaway.training.toml import read_config, write_config
 from cutaway.training.tuning import tune
 from cutaway.training.watch import Stop, Watch

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cutaway.progress import Pace
-from cutaway.training.task import Scores
+from cutaway.training.metrics import Scores
 
 Stop = Callable[[], str | None]
 """Why to stop, or None: asked after every step."""

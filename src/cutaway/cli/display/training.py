@@ -15,7 +15,8 @@ from cutaway.progress import Pace, duration
 from cutaway.training import distributed
 from cutaway.training.folder import RunFolder
 from cutaway.training.loop import ANOTHER_RANK, Outcome
-from cutaway.training.task import Scores
+from cutaway.training.metrics import Scores
+from cutaway.training.tasks import task_class
 from cutaway.training.toml import read_config
 from cutaway.training.watch import StepReport, Watch
 
@@ -33,9 +34,10 @@ def report(outcome: Outcome, out: Path, as_json: bool) -> None:
     if outcome.reason in STOPPED:
         show(f"stopped at step {progress.step}; go on with: cutaway resume {out}", file=sys.stderr)
         sys.exit(STOPPED[outcome.reason])
+    task = task_class(read_config(RunFolder(out).config).task)
     facts = {
         "model": str(out), "reason": outcome.reason, "steps": progress.step,
-        "texts" if _task_of(out) == "classify" else "tokens": progress.tokens,
+        f"{task.unit}s": progress.tokens,
         "seconds": round(progress.time, 1), "scores": outcome.scores, "signatures": outcome.signatures,
         "averaged": list(outcome.averaged),
     }  # fmt: skip
@@ -46,11 +48,7 @@ def report(outcome: Outcome, out: Path, as_json: bool) -> None:
         show("this run was done already", file=sys.stderr)
     scores = ", ".join(f"{name} {value:.2f}" for name, value in outcome.scores.items())
     show(f"{out}: {scores} after {progress.step:,} steps, {duration(progress.time)}")
-    show(f'try it: cutaway {_task_of(out)} "…" --model {out}')
-
-
-def _task_of(out: Path) -> str:
-    return read_config(RunFolder(out).config).task
+    show(f'try it: cutaway {task.command} "…" --model {out}')
 
 
 @contextmanager

@@ -1,15 +1,17 @@
 """Learning to translate: pairs of texts, by any model that has an encoder and a decoder."""
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import TYPE_CHECKING, ClassVar, Unpack
 
 import torch
 from torch import Tensor
 
 from cutaway.data.batches import batches_of
-from cutaway.data.encoding import EncodedTexts
+from cutaway.data.clean import Dropped
+from cutaway.data.encoding import Encode, EncodedTexts
 from cutaway.machine.threads import side_by_side
 from cutaway.models.network import Network
 from cutaway.models.usage import Usage
@@ -17,10 +19,17 @@ from cutaway.parts.tap import anybody_listens
 from cutaway.progress import Pace
 from cutaway.tasks.batching import Materialized
 from cutaway.tasks.options import Options
+from cutaway.text.bpe_dropout import Sampled
+from cutaway.text.source_target import TwoTokenizers
+from cutaway.text.tokenizer import Tokenizer
+from cutaway.training import defaults, setup
+from cutaway.training.config import TrainConfig
+from cutaway.training.corpus import PairCorpus
 from cutaway.training.evaluate import longest_first, work
 from cutaway.training.loss import IGNORED, Loss, language_loss
-from cutaway.training.metrics import Score, translation_scores
-from cutaway.training.task import NOISE, Scores, Seen, Task, unseen
+from cutaway.training.metrics import BLEU, CHRF, LOSS, NOISE, Score, Scores, check_installed, translation_scores
+from cutaway.training.task import ANY_SIZE, Baseline, Prepared, Seen, SizeDefaults, Task, unseen
+from cutaway.training.watch import Watch
 
 if TYPE_CHECKING:
     from cutaway.model import Model
@@ -52,8 +61,54 @@ class Pairs:
 
 
 class Translation(Task):
-    name: ClassVar[str] = "translate"
-    metrics = ("loss", "bleu", "chrf")
+    title, command, pipeline_tag = "A translator", "translate", "translation"
+    halves = "encoder and decoder"
+    settings = ("regularization.agreement", "regularization.bpe_dropout")
+    metrics, metric = (LOSS, BLEU, CHRF), BLEU
+    sizes = (  # in few steps Muon gets further than AdamW
+        SizeDefaults(25_000, "transformer-tiny", 6_000, 0.3, 2048, 5e-3, 35.0, 4.0, 100.0),
+        SizeDefaults(60_000, "transformer-tiny", 10_000, 0.3, 2048, 4e-3, 39.0, 4.0, 100.0, "adamw", 0.05, 0.1),
+        SizeDefaults(1_000_000, "transformer-small", 10_000, 0.2, 8192, 2e-3, 80.0, 4.0, 60.0),
+        SizeDefaults(ANY_SIZE, "transformer-base", 32_000, 0.1, 25_000, 7e-4, 1_000.0, 2.0, 40.0),
+    )
+    preset_changes: ClassVar = {"norm_place": "pre"}  # learns sooner, and with higher rates: docs/results.md
+
+    @classmethod
+    def prepare(cls, config: TrainConfig, watch: Watch, kept: "Model | None") -> Prepared:
+        check_installed()
+        corpus = PairCorpus(config.data, config.data.max_ratio, config.validation.limit)
+        n_pairs = corpus.count() if kept is None else 0
+        if kept is None:
+            config = defaults.with_model(config, n_pairs, watch.say)
+        tokenizer = _tokenizer(config, corpus, watch) if kept is None else setup.tokenizer_of(kept)
+        sides: dict[str, Encode] = {
+            "source": lambda texts: tokenizer.ids_many(texts),
+            "target": lambda texts: tokenizer.ids_many(texts, target=True),
+        }
+        train, valid = setup.encoded_examples(corpus, sides, tokenizer)
+        pairs = Pairs(train.sides["source"], train.sides["target"])
+        n, lengths = len(pairs.target), pairs.lengths
+        held_out = f", {len(valid.sides['target']):,} held out to judge by" if corpus.holds_out else ""
+        watch.say(f"{n:,} pairs to learn from{held_out}: {setup.summary(train)}")
+        setup.tell_left_out(valid, watch)
+        config = setup.with_steps(config, n_pairs or n, lengths[:, 1], watch, longest=int(lengths.max()))
+        model = kept or setup.writing_model(config, tokenizer, lengths, beams=5)
+        setup.check_memory(config, kept, lengths)
+        special, share = tokenizer.special, config.regularization.bpe_dropout
+        assert special.pad is not None
+        source = tokenizer.source if isinstance(tokenizer, TwoTokenizers) else tokenizer
+        task = cls(
+            pairs,
+            Pairs(valid.sides["source"], valid.sides["target"]),
+            [(source, target) for source, target in valid.report["shown"]],
+            start=model.usage.start if model.usage.start is not None else special.pad,
+            pad=special.pad,
+            smoothing=config.regularization.smoothing,
+            agreement=config.regularization.agreement,
+            cut_anew=Sampled(source, share, config.seed) if share else None,
+            beams=config.validation.beams,
+        )
+        return Prepared(config, model, task, setup.facts(config, corpus.digests, n, setup.summary(train)))
 
     def __init__(
         self,
@@ -135,6 +190,14 @@ class Translation(Task):
             seen(pace)
         return translation_scores(written, [[pairs[row][1] for row in order]])
 
+    def baseline(self) -> Baseline:
+        sources, targets = ([pair[side] for pair in self.valid_texts] for side in (0, 1))
+        scores = translation_scores(sources, [targets])
+        return Baseline("the source, copied", {name: score.value for name, score in scores.items()})
+
+    def search(self) -> str:
+        return "translated greedily" if self.beams == 1 else f"by {self.beams} beams"
+
     def tunable(self, usage: Usage, scores: Scores) -> bool:
         return usage.beams > 1 and scores["bleu"] >= NOISE
 
@@ -164,3 +227,16 @@ class Translation(Task):
 
     def signatures(self) -> dict[str, str]:
         return self._signatures
+
+
+def _tokenizer(config: TrainConfig, corpus: PairCorpus, watch: Watch) -> Tokenizer:
+    def texts(*sides: str) -> Iterator[str]:
+        for pair in islice(corpus.pairs("train", Dropped()), setup.FOR_TOKENIZER):
+            yield from (getattr(pair, side) for side in sides)
+
+    if config.tokenizer.joint:
+        return setup.tokenizer_for(config, lambda: texts("source", "target"), "end", watch)
+    return TwoTokenizers(
+        setup.tokenizer_for(config, lambda: texts("source"), "end", watch),
+        setup.tokenizer_for(config, lambda: texts("target"), "end", watch),
+    )
