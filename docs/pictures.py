@@ -13,7 +13,8 @@ from tests.support.studio_server import serving
 SENTENCE = "The animal didn't cross the street because it was too tired."
 FOLDER = Path(__file__).parent / "studio"
 VIEWS = {
-    "run": {"open": "decoder.blocks.0", "head": "3"},
+    "run": {"cell": "decoder.blocks.1.cross_attention.weights@0,2,11,9", "place": "11"},
+    "block": {"open": "decoder.blocks.0", "head": "3"},
     "heads": {"kind": "cross", "layer": "1", "level": "word"},
     "words": {},
     "change": {"edits": json.dumps([{"kind": "off", "what": "positions", "where": "encoder"}])},
@@ -22,9 +23,11 @@ VIEWS = {
 
 
 def take(page: Page, address: str, view: str, fields: dict[str, str]) -> None:
-    page.goto(f"{address}/#/{view}?{urlencode({'model': 'en-fr', 'text': SENTENCE, **fields})}")
+    page.goto(
+        f"{address}/#/{'run' if view == 'block' else view}?{urlencode({'model': 'en-fr', 'text': SENTENCE, **fields})}"
+    )
     page.wait_for_load_state("networkidle")
-    if view == "run":
+    if view == "block":
         stage = page.locator('[data-stage="decoder.blocks.0.self_attention.weights"]')
         stage.scroll_into_view_if_needed()
         page.wait_for_timeout(1000)  # its numbers come when it is in view
@@ -45,7 +48,8 @@ def main() -> None:
     with serving([cutaway.load("en-fr")]) as studio, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium.installed(), args=chromium.ARGUMENTS)
         for view, fields in VIEWS.items():
-            page = browser.new_page(viewport={"width": 1280, "height": 900}, storage_state=studio.storage)
+            viewport = {"width": 1280, "height": 1000 if view == "run" else 900}
+            page = browser.new_page(viewport=viewport, storage_state=studio.storage)
             take(page, studio.address, view, fields)
             page.close()
         browser.close()

@@ -94,7 +94,7 @@ class Attention(nn.Module):
             self.rotated_keys = Tap("BGSK", "keys, turned by their position")
         self.scores = Tap("BHTS", "q kᵀ")
         self.scaled_scores = Tap("BHTS", "scores / √K" if scale_scores else "scores (this model does not scale)")
-        added = "position bias, and -∞ where one may not look" if position_bias else "bias: -∞ where one may not look"
+        added = "position bias, and -∞ where masked" if position_bias else "bias: -∞ where masked"
         self.masked_scores = Tap("BHTS", f"scaled_scores + {added}")
         self.weights = Tap("BHTS", "softmax(masked_scores) over the keys")
         self.internal_taps = (self.scores, self.scaled_scores, self.masked_scores, self.weights)

@@ -85,7 +85,7 @@ const plural = (name: string): string => name.replace(/([^e])y$/, '$1ie').replac
 export const ROWS_AND_COLUMNS: Record<AttentionInfo['kind'], { rows: string; columns: string }> = {
   encoder: { rows: 'each token (query)', columns: 'all tokens (keys)' },
   decoder: { rows: 'each token (query)', columns: 'itself and earlier tokens (keys)' },
-  cross: { rows: 'token the decoder has just read: it chooses the next (query)', columns: 'source tokens (keys)' },
+  cross: { rows: 'the token the decoder has just read, which chooses the next (query)', columns: 'source tokens (keys)' },
 }
 
 /** Which tokens of a side the place of a number names: its query, its key. */
