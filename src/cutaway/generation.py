@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
-from typing import Annotated, Any, Literal, Self, TypedDict
+from typing import Annotated, Any, Literal, Self
 
 from cutaway.aliases import unknown_option
 from cutaway.checks import Count, NumberRule, Positive, Probability, Size, check_fields
@@ -71,53 +71,6 @@ class Generation:
         check_fields(self)
 
 
-class Numbers(TypedDict, total=False):
-    """The fields of Generation that say nothing of words."""
-
-    max_new_tokens: int | None
-    min_new_tokens: int | None
-    beams: int | None
-    n_best: int
-    length_penalty: float
-    early_stopping: EarlyStopping
-    beam_groups: int
-    diversity: float
-    sample: bool
-    temperature: float
-    top_k: int | None
-    top_p: float | None
-    min_p: float | None
-    typical_p: float | None
-    top_h: float | None
-    epsilon_cutoff: float
-    eta_cutoff: float
-    seed: int | None
-    repetition_penalty: float
-    encoder_repetition_penalty: float
-    no_repeat_ngram: int
-    encoder_no_repeat_ngram: int
-    exponential_decay: tuple[int, float] | None
-    bias: tuple[tuple[tuple[int, ...], float], ...]
-    suppress: tuple[int, ...]
-    begin_suppress: tuple[int, ...]
-    remove_invalid: bool
-    renormalize: bool
-    stop_ids: tuple[int, ...]
-    scores: bool
-    alternatives: int
-    cached: bool
-    batch_tokens: int
-
-
-class Changes(Numbers, total=False):
-    """The fields of Generation, as keyword arguments; a test holds the two equal. Tasks take words as text instead."""
-
-    stop: tuple[str, ...]
-    prefix: tuple[int, ...]
-    force: tuple[tuple[int, ...], ...]
-    ban: tuple[tuple[int, ...], ...]
-
-
 def changed(generation: Generation, changes: dict[str, Any]) -> Generation:
     """`generation` with these fields changed; a name that is none of its fields is an error that suggests one."""
     _check_names(changes)
@@ -158,6 +111,7 @@ class Prompt:
     """What one text is written from: the source of an encoder-decoder, or the beginning of a text."""
 
     ids: tuple[int, ...]
+    room: int | None = None  # tokens that may follow it at most, whatever the options allow
 
 
 @dataclass(frozen=True)

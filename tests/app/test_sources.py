@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import cutaway
+from bench.frames import deepest_attention
 
 SOURCES = Path(cutaway.__file__).parent
 LOCK = SOURCES.parents[1] / "web" / "package-lock.json"
@@ -93,6 +94,41 @@ def test_imports_go_downward() -> None:
                 if other != room and level.get(other, -1) > level.get(room, len(level)):
                     wrong.append(f"{source.relative_to(SOURCES)} imports {node.module}")
     assert wrong == []
+
+
+def test_a_module_is_named_by_a_noun() -> None:
+    """Not by a participle or a pronoun, which do not say what is in it."""
+    odd = re.compile(r"(ed|told|drawn|taught|written|seen|kept|able|each|two)$")
+    names = [source.stem for source in SOURCES.rglob("*.py")]
+    assert [name for name in names if odd.search(name) and name not in ("embed", "distributed")] == []
+
+
+def test_the_explanation_is_short() -> None:
+    def lines(source: Path) -> int:
+        return source.read_text(encoding="utf-8").count("\n")
+
+    assert sum(lines(source) for room in ("parts", "models") for source in (SOURCES / room).rglob("*.py")) <= 3200
+    assert lines(SOURCES / "parts/attention.py") <= 190
+
+
+def test_a_training_step_is_one_function_on_one_screen() -> None:
+    tree = ast.parse((SOURCES / "training/loop.py").read_text(encoding="utf-8"))
+    [step] = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == "_step"]
+    assert step.end_lineno is not None
+    assert step.end_lineno - step.lineno < 40
+    code = "\n".join(map(ast.unparse, step.body[1:]))
+    parts = ("self.parallel.loss(", "backward(", "clip", "rate_factor(", "optimizer.steps(")
+    places = [code.find(part) for part in parts]
+    assert places == sorted(places)
+    assert -1 not in places
+
+
+def test_the_way_from_the_command_line_to_attention_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUTAWAY_ENGINE", "native")
+    frames = deepest_attention("translate", "The cat sat on the mat.")
+    assert frames[0].startswith("cli/")
+    assert "Attention" in frames[-1]
+    assert len(frames) <= 14, "\n".join(frames)
 
 
 def test_every_package_of_the_page_has_a_digest() -> None:

@@ -61,7 +61,7 @@ def script() -> Scripted:
         ({"ban": ((5, 99),)}, "ban holds the id 99, which is outside"),
         ({"beams": 2, "force": ((99,),)}, "force holds the id 99, which is outside"),
         ({"alternatives": 21}, "alternatives=21 are more than the vocabulary of 20"),
-        ({"alternatives": 3, "scores": False}, "alternatives=3 are told with their log-probabilities: leave scores on"),
+        ({"alternatives": 3, "scores": False}, "alternatives=3 come with their log-probabilities: leave scores on"),
         ({"temperature": 0.0}, "Generation.temperature=0.0 must be above 0"),
         ({"top_p": 1.5}, "Generation.top_p=1.5 must be above 0 and at most 1"),
         ({"beams": 0}, "Generation.beams=0 must be at least 1"),
@@ -103,7 +103,7 @@ def test_streams() -> None:
 )
 def test_prompts(prompt: Any, message: str) -> None:
     with pytest.raises(InputError, match=f"^{message}"):
-        list(write(script(), [Prompt((3,)), prompt], Generation(), USAGE))
+        list(write(Scripted(lambda _: [0.0] * 20, 20), [Prompt((3,)), prompt], Generation(), USAGE))
 
 
 def test_prompts_without_tokens() -> None:

@@ -1,7 +1,6 @@
 """What holds for every network: batches, refills, caches and looking change nothing."""
 
 from dataclasses import replace
-from typing import get_type_hints
 
 import pytest
 import torch
@@ -14,7 +13,7 @@ from cutaway.decoding.beam import Beams
 from cutaway.decoding.plan import SHORTEST, Plan
 from cutaway.decoding.search import write
 from cutaway.errors import InputError
-from cutaway.generation import Changes, Generation, Written
+from cutaway.generation import Generation, Written
 from cutaway.models.usage import Usage
 from cutaway.parts.cache import Cache, Memory
 from cutaway.parts.tap import taps
@@ -156,9 +155,3 @@ def test_rows_that_leave_and_join_a_cache(name: str) -> None:
             alone = network.encode(source[row : row + 1, :3]) if reads else None
             expected = network.decode(target[row : row + 1, :5], alone)[0, -1]
             torch.testing.assert_close(together[i, 0], expected, **CLOSE)
-
-
-def test_changes_mirror_generation() -> None:
-    """Keyword arguments of the tasks are the fields, of the same types but for their rules."""
-    plain = get_type_hints(Generation)  # without what is annotated
-    assert get_type_hints(Changes) == plain

@@ -1,7 +1,8 @@
 """Enough prompts are searched in several batches at once, a core each: nobody can tell from the texts."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ import torch
 from cutaway.decoding import batches
 from cutaway.decoding.search import write
 from cutaway.generation import Generation
+from cutaway.machine.threads import merged
 from tests.support.writing_networks import WRITERS, prompts, writer
 
 
@@ -22,7 +24,7 @@ def two_threads() -> Iterator[None]:
 
 
 def workers() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name == "cutaway"]
+    return [thread for thread in threading.enumerate() if thread.name.startswith("cutaway")]
 
 
 SEARCHES = [(name, options) for name in WRITERS for options in ({}, {"beams": 3, "n_best": 2})]
@@ -31,18 +33,17 @@ SAMPLES = [(name, {"sample": True, "seed": 5}) for name in ("transformer-tiny", 
 
 @pytest.mark.parametrize(("name", "options"), [*SEARCHES, *SAMPLES])
 def test_texts_are_those_of_one_batch(name: str, options: dict, monkeypatch: pytest.MonkeyPatch) -> None:
-    started: list[str] = []  # counted when they start: on a busy machine they may end before anybody looks
+    numbers: list[int] = []
 
-    class Counted(threading.Thread):
-        def start(self) -> None:
-            started.append(self.name)
-            super().start()
+    def counted(makers: Sequence[Callable[[], Iterator[Any]]], stop: Callable[[], None]) -> Iterator[Any]:
+        numbers.append(len(makers))
+        return merged(makers, stop)
 
-    monkeypatch.setattr(batches, "Thread", Counted)
+    monkeypatch.setattr(batches, "merged", counted)
     network, usage = writer(name)
     asked, generation = prompts(network, 70), Generation(max_new_tokens=7, batch_tokens=60, **options)
     texts = [[each.ids for each in found] for found in write(network, asked, generation, usage)]
-    assert started == ["cutaway", "cutaway"]
+    assert numbers == [2]
     torch.set_num_threads(1)  # one core, one batch
     alone = [[each.ids for each in found] for found in write(network, asked, generation, usage)]
     torch.set_num_threads(2)

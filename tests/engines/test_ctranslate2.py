@@ -532,13 +532,13 @@ def test_chosen_by_itself_it_leaves_to_the_native_engine_what_it_can_not_do(load
     calls: list[str] = []
 
     class Spy(Native):
-        def write(self, *given: Any) -> Any:
-            calls.append("write")
-            return super().write(*given)
+        def generate(self, *given: Any) -> Any:
+            calls.append("generate")
+            return super().generate(*given)
 
-        def stream(self, *given: Any) -> Any:
-            calls.append("stream")
-            return super().stream(*given)
+        def generate_stream(self, *given: Any) -> Any:
+            calls.append("generate_stream")
+            return super().generate_stream(*given)
 
     engine = CTranslate2(network, usage, threads=1, otherwise=lambda: Spy(network, usage))
     prompt, short = Prompt((3, 4)), Generation(max_new_tokens=4)
@@ -549,7 +549,7 @@ def test_chosen_by_itself_it_leaves_to_the_native_engine_what_it_can_not_do(load
     [found] = engine.write([prompt], groups)
     assert [text.ids for text in found] == [text.ids for text in next(write(network, [prompt], groups, usage))]
     list(engine.stream(prompt, replace(short, alternatives=2)))
-    assert calls == ["write", "stream"]
+    assert calls == ["generate", "generate_stream"]
     automatic, asked = choose(network, usage, None, None, None), choose(network, usage, None, "ctranslate2", None)
     assert automatic.name == asked.name == "ctranslate2"
     assert next(automatic.write([prompt], groups)) == found

@@ -200,7 +200,9 @@ def test_attention_of_the_kernels(T: int, heads: int, groups: int, width: int, r
     if biased:
         dense = torch.randn(B // repeats, 1, 1, S, generator=generator)
         dense[0, ..., 3:] = -torch.inf
-    ours = fused_modules.attend(kernels.kernels(), q, KV(k, v), Bias(dense), 0.3)
+    fused = fused_modules.FusedAttention(heads * width, heads, n_kv_heads=groups, d_head=width)
+    fused.kernels, fused.scale = kernels.kernels(), 0.3
+    ours = fused.kernel(q, KV(k, v), Bias(dense), 0.0)
     wide = [each.repeat_interleave(repeats, dim=0) for each in (k, v)]
     bias = None if dense is None else dense.repeat_interleave(repeats, dim=0)
     torch.testing.assert_close(ours, by_torch(q, *wide, bias, 0.3), rtol=1e-5, atol=1e-6)  # float32, in another order
@@ -461,7 +463,7 @@ def test_a_stack_in_one_call_is_the_stack_block_by_block(name: str, monkeypatch:
     with torch.inference_mode():
         exact = network(*inputs.args, **inputs.options)
         at_once = quick(*inputs.args, **inputs.options)
-        monkeypatch.setattr(FusedStack, "through_blocks", Stack.through_blocks)
+        monkeypatch.setattr(FusedStack, "kernel", Stack.kernel)
         one_by_one = quick(*inputs.args, **inputs.options)
     real = torch.isfinite(at_once)
 
@@ -492,7 +494,7 @@ def test_a_search_in_one_call_is_the_search_block_by_block(
     texts = []
     for at_once in (True, False):
         if not at_once:
-            monkeypatch.setattr(FusedStack, "through_blocks", Stack.through_blocks)
+            monkeypatch.setattr(FusedStack, "kernel", Stack.kernel)
         texts.append([best for best, *_ in write(quick, prompts, options, usage)])
     same = [a.ids == b.ids for a, b in zip(*texts, strict=True)]
     assert sum(same) >= 6

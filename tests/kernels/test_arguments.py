@@ -9,7 +9,7 @@ from torch import Tensor
 
 from cutaway import kernels as c
 from cutaway.decoding.top import log_total, top
-from cutaway.engines.fused_modules import FusedRMSNorm, FusedRotation, attend
+from cutaway.engines.fused_modules import FusedAttention, FusedRMSNorm, FusedRotation
 from cutaway.engines.int8_layers import Int8Linear
 from cutaway.engines.quantization import quantized
 from cutaway.kernels.arguments import address, attention_sizes, axes
@@ -69,7 +69,9 @@ def running() -> list[Tensor]:
     norm.weight.data = numbers(32)
     rotation = rotary(torch.arange(9), 32)
     rotated = FusedRotation(rotation.cos, rotation.sin).rotate(q)
-    return [attend(BUILT, q, KV(k, v), Bias(None), 0.2), norm(q).detach(), rotated]
+    attention = FusedAttention(4 * 32, 4)
+    attention.kernels = BUILT
+    return [attention.kernel(q, KV(k, v), Bias(None), 0.0), norm(q).detach(), rotated]
 
 
 def search() -> list[Tensor]:

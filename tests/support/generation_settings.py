@@ -188,8 +188,8 @@ class Folder:
     def _next(self, model: Model, search: Generation, ids: list[int], before: tuple[int, ...]) -> torch.Tensor:
         plan = Plan(model.network, Generation(**(vars(search) | {"prefix": before})), model.usage)
         with torch.inference_mode():
-            rows = DecodingState(plan, [plan.ask(0, Prompt(tuple(ids)))])
-            return warp_logits(process_logits(rows, rows.logits_RV), search)[0].softmax(-1)
+            state = DecodingState(plan, [plan.request(0, Prompt(tuple(ids)))])
+            return warp_logits(process_logits(state, state.read()), search)[0].softmax(-1)
 
 
 def searches(name: str) -> list[dict[str, Any]]:

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 import cutaway
-from cutaway.engines.engine import Decode, Engine
+from cutaway.decoding.plan import Plan
+from cutaway.engines.engine import Engine
 from cutaway.generation import Generation, Prompt, Token, Written
 from cutaway.model import Model
 from cutaway.models.config import RecurrentConfig
@@ -84,22 +85,23 @@ class Scripted(Engine):
     name = "native"
     precision = "float32"
 
-    def __init__(self, *scripts: list[int]) -> None:
+    def __init__(self, model: Model, *scripts: list[int]) -> None:
+        self.network, self.usage = model.network, model.usage
         self.scripts = list(scripts)
         self.asked: list[tuple[tuple[int, ...], Generation]] = []
 
-    def write(
-        self, prompts: Iterable[Prompt], generation: Generation, decode: Decode | None = None
-    ) -> Iterator[list[Written]]:
+    def generate(self, plan: Plan, prompts: Iterable[Prompt | None]) -> Iterator[list[Written]]:
         for prompt in prompts:
-            tokens = tuple(self.stream(prompt, generation))
-            yield [Written(tokens, -0.5, "end")] * generation.n_best
+            tokens = () if prompt is None else tuple(self.generate_stream(plan, prompt))
+            yield [] if prompt is None else [Written(tokens, -0.5, "end")] * plan.options.n_best
 
-    def stream(self, prompt: Prompt, generation: Generation, decode: Decode | None = None) -> Iterator[Token]:
-        self.asked.append((prompt.ids, generation))
+    def generate_stream(self, plan: Plan, prompt: Prompt) -> Iterator[Token]:
+        room = plan.request(0, prompt).room
+        limited = replace(plan.options, max_new_tokens=room) if prompt.room == room else plan.options
+        self.asked.append((prompt.ids, limited))
         script = self.scripts.pop(0) if len(self.scripts) > 1 else self.scripts[0]
-        for token in script[: generation.max_new_tokens]:
-            if token in generation.stop_ids:
+        for token in script[:room]:
+            if token in plan.options.stop_ids:
                 return
             yield Token(token, -0.1)
 
@@ -112,7 +114,7 @@ class Scripted(Engine):
 def scripted(model: Model, *texts: str) -> Scripted:
     """The model's engine becomes one that writes these texts."""
     assert model.tokenizer is not None
-    engine = Scripted(*(model.tokenizer.encode_target(text, special=False).ids for text in texts))
+    engine = Scripted(model, *(model.tokenizer.encode_target(text, special=False).ids for text in texts))
     model.engine = lambda name=None, precision=None: engine  # type: ignore[method-assign]
     return engine
 

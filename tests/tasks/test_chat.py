@@ -93,11 +93,11 @@ def test_a_turn_that_fails_can_be_tried_again() -> None:
     def fails(*_: object) -> object:
         raise InputError("no")
 
-    stream, engine.stream = engine.stream, fails  # type: ignore[method-assign]
+    stream, engine.generate_stream = engine.generate_stream, fails  # type: ignore[method-assign]
     chat = model.chat()
     with pytest.raises(InputError, match="no"):
         "".join(chat.say("Hi"))
-    engine.stream = stream  # type: ignore[method-assign]
+    engine.generate_stream = stream  # type: ignore[method-assign]
     assert chat.history == []
     assert "".join(chat.say("Hi")) == "yes"
 

@@ -5,9 +5,10 @@ from itertools import count, islice
 
 import pytest
 
+from cutaway.decoding import windows as module
+from cutaway.decoding.windows import Materialized, windows
 from cutaway.errors import InputError
-from cutaway.tasks import batching as module
-from cutaway.tasks.batching import Materialized, batches, is_text, map_inputs, read_in_order, windows
+from cutaway.tasks.batching import batches, is_text, map_inputs, read_in_order
 
 
 def lengths(texts: Iterator[str]) -> Iterator[int]:
@@ -36,9 +37,8 @@ def test_a_list_is_taken_in_full_windows_a_stream_in_growing_ones(monkeypatch: p
     assert [len(window) for window in windows(iter(["a"] * 20), len)] == [1, 2, 4, 6, 6, 1]
 
 
-def test_a_window_of_long_texts_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "WINDOW_CHARACTERS", 10)
-    assert [len(window) for window in windows(Materialized(["abcde"] * 5), len)] == [2, 2, 1]
+def test_a_window_of_long_texts_is_short() -> None:
+    assert [len(window) for window in windows(Materialized(["abcde"] * 5), len, 10)] == [2, 2, 1]
 
 
 def test_a_slow_stream_is_answered_line_by_line(monkeypatch: pytest.MonkeyPatch) -> None:

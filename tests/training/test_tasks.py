@@ -19,12 +19,12 @@ from cutaway.cli.evaluate import evaluate as evaluate_command
 from cutaway.data.clean import Dropped, clean, join_neighbours
 from cutaway.data.encoding import EncodedTexts
 from cutaway.data.pairs import Pair, read_pairs
+from cutaway.decoding.windows import Materialized
 from cutaway.errors import ConfigError, InputError
 from cutaway.generation import Generation
 from cutaway.models.usage import Usage
 from cutaway.progress import Pace
 from cutaway.seeing.render.alignment import alignment
-from cutaway.tasks.batching import Materialized
 from cutaway.text import bpe_dropout
 from cutaway.text.bpe_dropout import Sampled
 from cutaway.text.files import load_tokenizer

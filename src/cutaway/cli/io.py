@@ -72,11 +72,12 @@ def show_progress(
 ) -> Iterator[T]:
     """The same results, while stderr shows how many there were, how fast, and the time left if that is known.
 
-    Nothing is shown where the results are `scrolling` by on a terminal; a log gets a line now and then. `sizes`: how
+    Nothing is shown for a single result, and where results are `scrolling` by on a terminal; a log gets a line now and
+    then. `sizes`: how
     much work each of them is.
     """
     seen = scrolling and sys.stdout is not None and sys.stdout.isatty()
-    if seen or sys.stderr is None:
+    if seen or sys.stderr is None or total == 1:
         return iter(results)
     return (_drawn if sys.stderr.isatty() else _logged)(results, Pace(total, sizes))
 

@@ -22,15 +22,17 @@ SHORTEST = 8  # a prompt counts as this many tokens of a batch at least: rows co
 
 @dataclass(frozen=True)
 class Request:
-    """One prompt and its place in the order of questions."""
+    """A prompt that was checked, and its place in the order asked."""
 
     index: int
     ids: tuple[int, ...]
+    room: int  # tokens that may be written, the prefix included
+    least: int  # tokens that must be written, the prefix included
     copy: int = 0  # of several samples from one prompt, which
 
 
 class Plan:
-    """Options that were checked against a network. `ask` checks a prompt.
+    """Options that were checked against a network. `request` checks a prompt.
 
     How long a text may become: `max_new_tokens`; else the model's `max_length`, which counts the start token of an
     encoder-decoder and the prompt of a decoder; else 256. Learned positions are a limit above all: a text that reaches
@@ -126,9 +128,7 @@ class Plan:
         if options.alternatives > self.vocabulary:
             raise ConfigError(f"alternatives={options.alternatives} are more than the vocabulary of {self.vocabulary}")
         if options.alternatives and not options.scores:
-            raise ConfigError(
-                f"alternatives={options.alternatives} are told with their log-probabilities: leave scores on"
-            )
+            raise ConfigError(f"alternatives={options.alternatives} come with their log-probabilities: leave scores on")
 
     def _check_beams(self) -> None:
         options, W = self.options, self.beams
@@ -185,7 +185,7 @@ class Plan:
         if encoder is not None and self.usage.start is None:
             raise InputError("this model has no start token (usage.start), with which a decoder begins")
 
-    def ask(self, index: int, prompt: Prompt) -> Request:
+    def request(self, index: int, prompt: Prompt) -> Request:
         """The prompt, checked: its ids are of this model's vocabulary and leave room to write."""
         if not isinstance(prompt, Prompt):
             raise InputError(f"prompt {index} is {describe(prompt)}; give a Prompt of token ids")
@@ -209,49 +209,55 @@ class Plan:
             if self.usage.start is None:
                 raise InputError(f"prompt {index} has no tokens, and this model has no start token to begin with")
             ids = (self.usage.start,)
-        asked = Request(index, ids)
-        self.room(asked)
-        return asked
+        begun = 1 if encoder is not None else len(ids)
+        room = self._room(index, begun, prompt.room)
+        return Request(index, ids, room, self._least(begun, prompt.room))
 
-    def beginning(self, asked: Request) -> tuple[int, ...]:
-        """What the decoder reads first: the start token or the prompt, then the forced prefix."""
-        if self.network.config.encoder is None:
-            return (*asked.ids, *self.options.prefix)
-        assert self.usage.start is not None
-        return (self.usage.start, *self.options.prefix)
-
-    def room(self, asked: Request) -> int:
-        """How many tokens may be written, the prefix included."""
-        begun = len(self.beginning(asked)) - len(self.options.prefix)
+    def _room(self, index: int, begun: int, most: int | None) -> int:
+        """How many tokens may be written after the `begun` first ones; `most` is the prompt's own limit."""
+        n_prefix = len(self.options.prefix)
         room = self.options.max_new_tokens
         if room is None and self.usage.max_length is not None:
             room = self.usage.max_length - begun
-            if room <= len(self.options.prefix):
+            if room <= n_prefix:
                 raise InputError(
-                    f"prompt {asked.index} has {begun} tokens, and texts of this model end at {self.usage.max_length} "
+                    f"prompt {index} has {begun} tokens, and texts of this model end at {self.usage.max_length} "
                     "(max_length); give max_new_tokens, or a shorter prompt"
                 )
-        room = DEFAULT_TOKENS + len(self.options.prefix) if room is None else room
-        if self.context is not None:
-            if begun + len(self.options.prefix) > self.context:
+        room = DEFAULT_TOKENS + n_prefix if room is None else room
+        if most is not None and most < room:
+            if most <= n_prefix:
                 raise InputError(
-                    f"prompt {asked.index} has {begun + len(self.options.prefix)} tokens, but this model learned only "
-                    f"{self.context} positions; shorten it"
+                    f"prompt {index} has {begun} tokens, which leave room for {most}; the prefix alone has {n_prefix}: "
+                    "shorten one of them"
+                )
+            room = most
+        if self.context is not None:
+            if begun + n_prefix > self.context:
+                raise InputError(
+                    f"prompt {index} has {begun + n_prefix} tokens, but this model learned only {self.context} "
+                    "positions; shorten it"
                 )
             room = min(room, self.context - begun + 1)  # the last token is written, never read
         return room
 
-    def least(self, asked: Request) -> int:
-        """How many tokens must be written, the prefix included."""
-        if self.options.min_new_tokens is not None:
-            return self.options.min_new_tokens
-        return max(0, self.usage.min_length - (len(self.beginning(asked)) - len(self.options.prefix)))
+    def _least(self, begun: int, most: int | None) -> int:
+        if self.options.min_new_tokens is None:
+            return max(0, self.usage.min_length - begun)
+        return self.options.min_new_tokens if most is None else min(self.options.min_new_tokens, most)
 
-    def cost(self, asked: Request) -> int:
-        """The tokens of a batch that one prompt takes: its own; without an encoder, those written too."""
-        n = len(asked.ids)
+    def beginning(self, request: Request) -> tuple[int, ...]:
+        """What the decoder reads first: the start token or the prompt, then the forced prefix."""
         if self.network.config.encoder is None:
-            n += self.room(asked)
+            return (*request.ids, *self.options.prefix)
+        assert self.usage.start is not None
+        return (self.usage.start, *self.options.prefix)
+
+    def cost(self, request: Request) -> int:
+        """The tokens of a batch that one prompt takes: its own; without an encoder, those written too."""
+        n = len(request.ids)
+        if self.network.config.encoder is None:
+            n += request.room
         return max(n, SHORTEST) * self.beams
 
     @property
@@ -259,8 +265,8 @@ class Plan:
         """How often each prompt is written from: once, or for each sample."""
         return self.options.n_best if self.options.sample else 1
 
-    def copied(self, asked: Request) -> list[Request]:
-        return [replace(asked, copy=copy) for copy in range(self.copies)]
+    def copied(self, request: Request) -> list[Request]:
+        return [replace(request, copy=copy) for copy in range(self.copies)]
 
 
 def check_eval_mode(network: Network) -> None:

@@ -8,12 +8,12 @@ from cutaway.decoding.stops import Stop
 from cutaway.generation import Ended, Token, Written
 
 
-def tokens_of(rows: DecodingState, row: int, start: int) -> tuple[Token, ...]:
+def tokens_of(state: DecodingState, row: int, start: int) -> tuple[Token, ...]:
     """What one row holds from a column on."""
-    ids, logprobs = (rows.tracks[track][row, start:].tolist() for track in (IDS, LOGPROBS))
-    if not rows.plan.options.alternatives:
+    ids, logprobs = (state.history[track][row, start:].tolist() for track in (IDS, LOGPROBS))
+    if not state.plan.options.alternatives:
         return tuple(map(Token, ids, logprobs))
-    others = zip(*(rows.tracks[track][row, start:].tolist() for track in (OTHER_IDS, OTHER_LOGPROBS)), strict=True)
+    others = zip(*(state.history[track][row, start:].tolist() for track in (OTHER_IDS, OTHER_LOGPROBS)), strict=True)
     return tuple(
         Token(id, logprob, tuple(zip(*other, strict=True)))
         for id, logprob, other in zip(ids, logprobs, others, strict=True)  # noqa: A001
@@ -21,7 +21,7 @@ def tokens_of(rows: DecodingState, row: int, start: int) -> tuple[Token, ...]:
 
 
 def finished(tokens: tuple[Token, ...], score: float, plan: Plan, room: int) -> Written:
-    """A text whose last token may be an end, which is then told apart."""
+    """A text as a record; an end token at its end is kept apart."""
     if not tokens or tokens[-1].id not in plan.ends:
         return Written(tokens, score, "length")
     end = tokens[-1].id

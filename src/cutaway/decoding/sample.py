@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Iterator, Sequence
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -10,7 +11,7 @@ from cutaway.decoding import filters
 from cutaway.decoding.plan import Plan, Request
 from cutaway.decoding.processors import process_logits
 from cutaway.decoding.results import finished, score_of, stopped, tokens_of
-from cutaway.decoding.state import IDS, DecodingState
+from cutaway.decoding.state import IDS, Finished, Search
 from cutaway.decoding.stops import Stop, find_stop
 from cutaway.decoding.top import LogProbs, top
 from cutaway.generation import Generation, Token, Written
@@ -19,41 +20,24 @@ NO_NUMBER = float("nan")
 DRAWN_AT_ONCE = 64
 
 
-class Sampling:
-    """Texts that are written side by side until each ends; others may join at any step."""
+class Sampling(Search):
+    """Texts of one row each, written until each ends."""
 
-    @torch.inference_mode()
-    def __init__(self, plan: Plan, asked: Sequence[Request]) -> None:
-        """Reads the prompts and writes the first token of each text."""
-        self.plan, self.asked = plan, list(asked)
-        self.rows = DecodingState(plan, asked)
-        self.noise = [uniform(plan.seed, each) for each in asked] if plan.options.sample else []
+    def __init__(self, plan: Plan, requests: Sequence[Request]) -> None:
+        super().__init__(plan, requests)
+        self.noise = [uniform(plan.seed, request) for request in requests] if plan.options.sample else []
         self.ended: dict[int, Stop | None] = {}
-        self._choose()
 
-    @property
-    def n_texts(self) -> int:
-        return len(self.asked)
-
-    @torch.inference_mode()
-    def step(self) -> None:
-        """Writes one token of every text."""
-        self.rows.step()
-        self._choose()
+    def join(self, other: Self) -> None:
+        super().join(other)
+        self.noise = self.noise + other.noise
 
     @torch.inference_mode()
-    def join(self, other: "Sampling") -> None:
-        """The texts of `other` are written along with these."""
-        self.rows.join(other.rows)
-        self.asked, self.noise = self.asked + other.asked, self.noise + other.noise
-
-    @torch.inference_mode()
-    def take_finished(self) -> list[tuple[Request, list[Written]]]:
-        """The texts that ended at this step; they are written no further."""
-        done = [(self.asked[text], [self._text(text)]) for text in self.ended]
+    def take_finished(self) -> list[Finished]:
+        done: list[Finished] = [(self.requests[text], [self._text(text)]) for text in self.ended]
         if done:
-            order = self.rows.drop(list(self.ended))
-            self.asked = [self.asked[i] for i in order]
+            order = self.state.drop(list(self.ended))
+            self.requests = [self.requests[i] for i in order]
             self.noise = [self.noise[i] for i in order] if self.noise else []
             self.ended = {}
         return done
@@ -61,31 +45,30 @@ class Sampling:
     @torch.inference_mode()
     def tokens(self) -> tuple[Token, ...]:
         """What is written of the first text."""
-        return tokens_of(self.rows, 0, self.rows.start[0])
+        return tokens_of(self.state, 0, self.state.start[0])
 
     def _text(self, text: int) -> Written:
         plan = self.plan
-        tokens = tokens_of(self.rows, text, self.rows.start[text])
-        written = finished(tokens, score_of(tokens, plan.options.length_penalty), plan, self.rows.room[text])
+        tokens = tokens_of(self.state, text, self.state.start[text])
+        written = finished(tokens, score_of(tokens, plan.options.length_penalty), plan, self.state.room[text])
         stop = self.ended[text]
         return written if stop is None else stopped(written, stop)
 
-    def _choose(self) -> None:
-        """The next token of every text, and which of them end with it."""
-        options, rows = self.plan.options, self.rows
-        logits_RV, last = rows.logits_RV, rows.last_places()
-        told = LogProbs(logits_RV, options.alternatives) if options.scores else None
-        scores_RV = process_logits(rows, logits_RV)
+    def choose(self, logits_RV: Tensor) -> None:
+        options, state = self.plan.options, self.state
+        last = state.last_places()
+        logprobs = LogProbs(logits_RV, options.alternatives) if options.scores else None
+        scores_RV = process_logits(state, logits_RV)
         if options.sample:
             numbers = [next(noise) for noise in self.noise]
             chosen_R = draw(warp_logits(scores_RV, options), torch.tensor(numbers, dtype=torch.float64))
         else:
             chosen_R = top(scores_RV, 1)[1].squeeze(1)
-        if told is None:
-            rows.append([chosen_R, torch.full_like(chosen_R, NO_NUMBER, dtype=torch.float32)])
+        if logprobs is None:
+            state.append([chosen_R, torch.full_like(chosen_R, NO_NUMBER, dtype=torch.float32)])
         else:
             each_R = torch.arange(len(chosen_R), device=chosen_R.device)
-            rows.append([chosen_R, told.logprobs(each_R, chosen_R), *told.others])
+            state.append([chosen_R, logprobs.of(each_R, chosen_R), *logprobs.others])
         ids, ends = chosen_R.tolist(), self.plan.ends
         self.ended = {text: None for text, token in enumerate(ids) if last[text] or token in ends}
         if options.stop:
@@ -95,7 +78,7 @@ class Sampling:
         decode = self.plan.decode
         assert decode is not None
         for text in range(len(ids)):
-            written = self.rows.tracks[IDS][text, self.rows.start[text] :].tolist()
+            written = self.state.history[IDS][text, self.state.start[text] :].tolist()
             if written[-1] in self.plan.ends:
                 written.pop()
             if written and (stop := find_stop(written, self.plan.options.stop, decode)) is not None:
@@ -133,9 +116,9 @@ def draw(scores_RV: Tensor, numbers_R: Tensor) -> Tensor:
     return torch.searchsorted(until_RV, place_R[:, None], right=True).squeeze(1).clamp(max=scores_RV.shape[1] - 1)
 
 
-def uniform(seed: int, asked: Request) -> Iterator[float]:
+def uniform(seed: int, request: Request) -> Iterator[float]:
     """The numbers between 0 and 1 of one text, by a generator of its own."""
-    name = f"{seed} {asked.index} {asked.copy}".encode()
+    name = f"{seed} {request.index} {request.copy}".encode()
     generator = torch.Generator().manual_seed(int.from_bytes(hashlib.blake2b(name, digest_size=8).digest()) >> 1)
     while True:
         yield from torch.rand(DRAWN_AT_ONCE, generator=generator, dtype=torch.float64).tolist()

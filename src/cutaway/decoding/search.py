@@ -1,44 +1,38 @@
-"""Texts from any network that decodes: `write` for many prompts, `stream` for one, token by token."""
+"""Texts from any network that decodes: `generate` for many prompts, `generate_stream` for one, token by token.
 
-from collections.abc import Iterable, Iterator
+`write` and `stream` are the same for a network and options that are not planned yet."""
 
-from cutaway.decoding.batches import Start, generate_in_order
+from collections.abc import Iterable, Iterator, Sequence
+
+from cutaway.decoding.batches import generate_in_order
 from cutaway.decoding.beam import Beams
-from cutaway.decoding.plan import Decode, Plan
+from cutaway.decoding.plan import Decode, Plan, Request
 from cutaway.decoding.sample import Sampling
+from cutaway.decoding.state import Search
 from cutaway.decoding.stops import n_streamable
+from cutaway.devices import memory_explained
 from cutaway.errors import ConfigError
 from cutaway.generation import Generation, Prompt, Token, Written
 from cutaway.models.network import Network
 from cutaway.models.usage import Usage
 
 
-def write(
-    network: Network,
-    prompts: Iterable[Prompt],
-    generation: Generation,
-    usage: Usage,
-    decode: Decode | None = None,
-) -> Iterator[list[Written]]:
-    """For each prompt, in the order asked, its `n_best` texts, best first.
+def generate(plan: Plan, prompts: Iterable[Prompt | None]) -> Iterator[list[Written]]:
+    """For each prompt, in the order asked, its `n_best` texts, best first; None is left out and has none.
 
-    Prompts are taken from the iterator some thousand at a time, so that memory does not grow with their number. What is
+    Prompts are taken from an iterator some thousand at a time, so that memory does not grow with their number. What is
     written for one does not depend on the others: not in sampling either, where the generator of each text is seeded
-    with `seed`, the prompt's number and the sample's. Options are checked at once, prompts when they are taken.
+    with `seed`, the prompt's number and the sample's. Prompts are checked when they are taken.
     """
-    plan = Plan(network, generation, usage, decode)
-    return generate_in_order(plan, prompts, _start(plan))
+
+    def start(requests: Sequence[Request]) -> Search:
+        return Sampling(plan, requests) if plan.beams == 1 else Beams(plan, requests)
+
+    return generate_in_order(plan, prompts, start)
 
 
-def _start(plan: Plan) -> Start:
-    return lambda asked: Sampling(plan, asked) if plan.beams == 1 else Beams(plan, asked)
-
-
-def stream(
-    network: Network, prompt: Prompt, generation: Generation, usage: Usage, decode: Decode | None = None
-) -> Iterator[Token]:
-    """The tokens that `write` would give for this prompt alone, each as soon as it is known to stay."""
-    plan = Plan(network, generation, usage, decode)
+def generate_stream(plan: Plan, prompt: Prompt) -> Iterator[Token]:
+    """The tokens that `generate` would give for this prompt alone, each as soon as it is known to stay."""
     if plan.beams > 1:
         raise ConfigError(f"beams={plan.beams} are known only when all is written; stream with beams=1, or write")
     if plan.copies > 1:
@@ -47,16 +41,32 @@ def stream(
 
 
 def _streamed(plan: Plan, prompt: Prompt) -> Iterator[Token]:
-    search = Sampling(plan, [plan.ask(0, prompt)])
-    given = 0
-    while True:
-        for _, texts in search.take_finished():
-            yield from texts[0].tokens[given:]
-            return
-        tokens = search.tokens()
-        n = len(tokens)
-        if plan.options.stop and plan.decode is not None:
-            n = n_streamable([token.id for token in tokens], plan.options.stop, plan.decode)
-        yield from tokens[given:n]
-        given = max(given, n)
-        search.step()
+    with memory_explained(plan.device):
+        search, given = Sampling(plan, [plan.request(0, prompt)]), 0
+        while True:
+            search.step()
+            for _, texts in search.take_finished():
+                yield from texts[0].tokens[given:]
+                return
+            tokens = search.tokens()
+            n = len(tokens)
+            if plan.options.stop and plan.decode is not None:
+                n = n_streamable([token.id for token in tokens], plan.options.stop, plan.decode)
+            yield from tokens[given:n]
+            given = max(given, n)
+
+
+def write(
+    network: Network,
+    prompts: Iterable[Prompt | None],
+    generation: Generation,
+    usage: Usage,
+    decode: Decode | None = None,
+) -> Iterator[list[Written]]:
+    return generate(Plan(network, generation, usage, decode), prompts)
+
+
+def stream(
+    network: Network, prompt: Prompt, generation: Generation, usage: Usage, decode: Decode | None = None
+) -> Iterator[Token]:
+    return generate_stream(Plan(network, generation, usage, decode), prompt)

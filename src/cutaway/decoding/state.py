@@ -1,6 +1,8 @@
 """Texts that are written side by side: their tokens, the decoder's cache and the encoder's memory, kept in step."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -8,59 +10,81 @@ from torch import Tensor
 from cutaway.decoding.batch_cache import BatchCache
 from cutaway.decoding.history import TokenHistory
 from cutaway.decoding.plan import Plan, Request
+from cutaway.generation import Written
 from cutaway.parts.cache import Memory
 from cutaway.parts.tap import anybody_listens
 
-IDS, LOGPROBS, OTHER_IDS, OTHER_LOGPROBS = range(4)  # the tracks
+IDS, LOGPROBS, OTHER_IDS, OTHER_LOGPROBS = range(4)  # the columns of a TokenHistory
 WORTH_TRIMMING = 8  # columns that no row needs any more
 
 
 class DecodingState:
     """Some texts, each of `width` neighbouring rows (its beams). All end in the same column: younger ones begin later.
 
-    `logits_RV` are those of the next token of every row, in float32.
-
-        column        0  1  2  3  4  5
-        an old text   a  b  c  d  e  f      first = 0
-        one that joined after 3 steps
-                      ·  ·  ·  u  v  w      first = 3: the mask hides what is before
+    column        0  1  2  3  4  5
+    an old text   a  b  c  d  e  f      first = 0
+    one that joined after 3 steps
+                  ·  ·  ·  u  v  w      first = 3: the mask hides what is before
     """
 
-    def __init__(self, plan: Plan, asked: Sequence[Request]) -> None:
-        """Reads the prompts: the encoder's pass, and the decoder's over what each text begins with."""
+    def __init__(self, plan: Plan, requests: Sequence[Request]) -> None:
         self.plan = plan
         self.width = 1
-        network, device = plan.network, plan.device
-        begun = [plan.beginning(each) for each in asked]
+        begun = [plan.beginning(request) for request in requests]
         length, n_prefix = max(map(len, begun)), len(plan.options.prefix)
         self.first = [length - len(ids) for ids in begun]
-        self.start = [length - n_prefix] * len(asked)  # the column of the first written token
-        self.room = [plan.room(each) for each in asked]  # how many tokens may be written
-        self.least = [plan.least(each) for each in asked]  # how many must be written
-        self.sources = [each.ids for each in asked]
-        self.memory = None if network.config.encoder is None else read_sources(plan, asked)
-        ids_RT = torch.tensor([ids[:1] * (length - len(ids)) + ids for ids in begun], device=device)
+        self.start = [length - n_prefix] * len(requests)  # the column of the first written token
+        self.room = [request.room for request in requests]
+        self.least = [request.least for request in requests]
+        self.sources = [request.ids for request in requests]
+        ids_RT = torch.tensor([ids[:1] * (length - len(ids)) + ids for ids in begun], device=plan.device)
         room = min(max(self.room), max(32, 2 * max(map(len, self.sources))))
+        self.memory: Memory | None = None
         self.cache = BatchCache(capacity=length + room) if plan.options.cached else None
+        self.begun = False
         self._fed = 0  # columns that are in the cache
-        logits_RTV = self._logits(ids_RT, 1 + n_prefix)
-        self.logits_RV = _own(logits_RTV[:, -1])
-        self.tracks = TokenHistory(self._first_tracks(ids_RT, logits_RTV[:, :-1]), length + room)
-
-    def _first_tracks(self, ids_RT: Tensor, logits_RPV: Tensor) -> list[Tensor]:
-        """Of a forced prefix we say how likely it was, of a prompt nothing."""
-        R, n_all, n = *ids_RT.shape, logits_RPV.shape[1]
-        n_others = self.plan.options.alternatives
-        numbers = ids_RT.new_zeros(R, n_all, dtype=torch.float32)
-        tracks = [ids_RT, numbers]
+        logprobs_RT, n_others = torch.zeros_like(ids_RT, dtype=torch.float32), plan.options.alternatives
+        columns = [ids_RT, logprobs_RT]
         if n_others:
-            tracks += [ids_RT.new_zeros(R, n_all, n_others), numbers.new_zeros(R, n_all, n_others)]
-        if n:
+            columns += [each[..., None].expand(-1, -1, n_others) for each in (torch.zeros_like(ids_RT), logprobs_RT)]
+        self.history = TokenHistory(columns, length + room)
+
+    def read(self) -> Tensor:
+        """Reads the prompts at first, then the newest token of every row. Gives the logits of the next one [R, V], in
+        float32."""
+        network, n = self.plan.network, 1
+        if not self.begun:
+            n += len(self.plan.options.prefix)
+            if network.config.encoder is not None:
+                self.memory = network.encode(*_padded(self.sources, self.plan.device))
+        elif self.plan.context is not None and self.length > self.plan.context:
+            self._forget(min(self.first))  # learned positions are counted by column, hidden ones too
+        ids_RT = self.ids()
+        new_RT = ids_RT if self.cache is None else ids_RT[:, self._fed :]
+        mask = None
+        if self._fed == 0 and any(self.first):
+            columns = torch.arange(ids_RT.shape[1], device=ids_RT.device)
+            mask = columns >= self.first_columns()[:, None]
+        hidden_RTD = network.decode_hidden(new_RT, self.memory, self.cache, mask)
+        if self.cache is not None:
+            self._fed = ids_RT.shape[1]
+        logits_RTV = network.read(hidden_RTD[:, -n:])
+        if not self.begun:
+            self.begun = True
+            self._score_prefix(logits_RTV[:, :-1])
+        logits_RV = logits_RTV[:, -1]
+        kept = logits_RV.dtype == torch.float32 and anybody_listens()  # by a listener; filters write in place
+        return logits_RV.clone() if kept else logits_RV.float()
+
+    def _score_prefix(self, logits_RPV: Tensor) -> None:
+        """The log-probabilities of a forced prefix; a prompt has none."""
+        if n := logits_RPV.shape[1]:
             logprobs_RPV = logits_RPV.float().log_softmax(-1)
-            numbers[:, -n:] = logprobs_RPV.gather(-1, ids_RT[:, -n:, None]).squeeze(-1)
-            if n_others:
-                tracks[OTHER_LOGPROBS][:, -n:], tracks[OTHER_IDS][:, -n:] = logprobs_RPV.topk(n_others)
-        return tracks
+            ids_RP1 = self.ids()[:, -n:, None]
+            self.history[LOGPROBS][:, -n:] = logprobs_RPV.gather(-1, ids_RP1).squeeze(-1)
+            if n_others := self.plan.options.alternatives:
+                values, ids = logprobs_RPV.topk(n_others)
+                self.history[OTHER_LOGPROBS][:, -n:], self.history[OTHER_IDS][:, -n:] = values, ids
 
     @property
     def n_texts(self) -> int:
@@ -68,7 +92,7 @@ class DecodingState:
 
     @property
     def length(self) -> int:
-        return self.tracks.length
+        return self.history.length
 
     def written(self, text: int) -> int:
         """How many tokens of a text are written, the prefix included."""
@@ -89,30 +113,11 @@ class DecodingState:
 
     def ids(self) -> Tensor:
         """All tokens so far, [R, T]."""
-        return self.tracks[IDS]
+        return self.history[IDS]
 
     def append(self, columns: Sequence[Tensor]) -> None:
         """The next token of every row, its log-probability, and what else was likely, if that is asked for."""
-        self.tracks.append(columns)
-
-    def step(self) -> None:
-        """Reads the newest token of every row."""
-        if self.plan.context is not None and self.length > self.plan.context:
-            self._forget(min(self.first))  # learned positions are counted by column, hidden ones too
-        self.logits_RV = _own(self._logits(self.ids(), 1)[:, -1])
-
-    def _logits(self, ids_RT: Tensor, n: int) -> Tensor:
-        """Those after each of the last `n` tokens: of a long prompt nobody needs more."""
-        network = self.plan.network
-        new_RT = ids_RT if self.cache is None else ids_RT[:, self._fed :]
-        mask = None
-        if self._fed == 0 and any(self.first):
-            columns = torch.arange(ids_RT.shape[1], device=ids_RT.device)
-            mask = columns >= self.first_columns()[:, None]
-        hidden_RTD = network.decode_hidden(new_RT, self.memory, self.cache, mask)
-        if self.cache is not None:
-            self._fed = ids_RT.shape[1]
-        return network.read(hidden_RTD[:, -n:])
+        self.history.append(columns)
 
     def first_columns(self) -> Tensor:
         """Of each row the column where it begins."""
@@ -127,7 +132,7 @@ class DecodingState:
 
     def widen(self, width: int) -> None:
         """Each text becomes so many rows, all alike, which share its memory."""
-        self.tracks.select(torch.arange(self.n_texts, device=self.plan.device).repeat_interleave(width))
+        self.history.select(torch.arange(self.n_texts, device=self.plan.device).repeat_interleave(width))
         if self.cache is not None:
             self.cache.widen(width)
         if self.memory is not None:
@@ -138,7 +143,7 @@ class DecodingState:
         """Rows go to other rows of their text: row i becomes what row rows[i] was."""
         if len(rows) == self.n_texts * self.width and torch.equal(rows, torch.arange(len(rows), device=rows.device)):
             return
-        self.tracks.select(rows)
+        self.history.select(rows)
         if self.cache is not None:
             self.cache.reorder(rows)
 
@@ -153,7 +158,7 @@ class DecodingState:
             order[to] = from_
         device = self.plan.device
         wide = [text * self.width + i for text in order for i in range(self.width)]
-        self.tracks.select(torch.tensor(wide, device=device, dtype=torch.long))
+        self.history.select(torch.tensor(wide, device=device, dtype=torch.long))
         self.first, self.start, self.room, self.least = (
             [each[text] for text in order] for each in (self.first, self.start, self.room, self.least)
         )
@@ -178,7 +183,7 @@ class DecodingState:
                 self.cache.trim_memory(longest)
 
     def _forget(self, n_columns: int) -> None:
-        self.tracks.trim(n_columns)
+        self.history.trim(n_columns)
         self.first = [column - n_columns for column in self.first]
         self.start = [column - n_columns for column in self.start]
         if self.cache is not None:
@@ -193,7 +198,7 @@ class DecodingState:
             part.first = [column + shift for column in part.first]
             part.start = [column + shift for column in part.start]
             part._fed += shift if part.cache is not None else 0
-        self.tracks.join(other.tracks)
+        self.history.join(other.history)
         self.first, self.start = self.first + other.first, self.start + other.start
         self.room, self.least = self.room + other.room, self.least + other.least
         self.sources = self.sources + other.sources
@@ -204,19 +209,47 @@ class DecodingState:
         self._trim()
 
 
-def read_sources(plan: Plan, asked: Sequence[Request]) -> Memory:
-    """The encoder's pass over the prompts, padded on the right."""
-    longest = max(len(each.ids) for each in asked)
-    padded = [each.ids + (0,) * (longest - len(each.ids)) for each in asked]
-    source_BS = torch.tensor(padded, device=plan.device)
-    mask = None
-    if any(len(each.ids) < longest for each in asked):
-        lengths_B = torch.tensor([len(each.ids) for each in asked], device=plan.device)
-        mask = torch.arange(longest, device=plan.device) < lengths_B[:, None]
-    return plan.network.encode(source_BS, mask)
+def _padded(rows: Sequence[tuple[int, ...]], device: torch.device) -> tuple[Tensor, Tensor | None]:
+    """Ids as one tensor [B, S], 0 on the right of short rows, and the mask of real ones if there are such."""
+    lengths = [len(ids) for ids in rows]
+    longest = max(lengths)
+    ids_BS = torch.tensor([ids + (0,) * (longest - len(ids)) for ids in rows], device=device)
+    if min(lengths) == longest:
+        return ids_BS, None
+    return ids_BS, torch.arange(longest, device=device) < torch.tensor(lengths, device=device)[:, None]
 
 
-def _own(logits_RV: Tensor) -> Tensor:
-    """Float32 logits that may be changed: a copy if somebody who listens may have kept them."""
-    wide_RV = logits_RV.float()
-    return wide_RV.clone() if wide_RV is logits_RV and anybody_listens() else wide_RV
+Finished = tuple[Request, Sequence[Written]]
+"""A request and its texts."""
+
+
+class Search(ABC):
+    """Texts in the making, side by side; others may join at any step."""
+
+    @torch.inference_mode()
+    def __init__(self, plan: Plan, requests: Sequence[Request]) -> None:
+        self.plan, self.requests = plan, list(requests)
+        self.state = DecodingState(plan, requests)
+
+    @property
+    def n_texts(self) -> int:
+        return len(self.requests)
+
+    @torch.inference_mode()
+    def step(self) -> None:
+        """Reads what is new, the prompts at first, and writes one token of every text (in all its beams)."""
+        self.choose(self.state.read())
+
+    @abstractmethod
+    def choose(self, logits_RV: Tensor) -> None:
+        """The next token of every row."""
+
+    @torch.inference_mode()
+    def join(self, other: Self) -> None:
+        """The texts of `other`, which has made its first step, are written along with these."""
+        self.state.join(other.state)
+        self.requests = self.requests + other.requests
+
+    @abstractmethod
+    def take_finished(self) -> Sequence[Finished]:
+        """The requests that were finished at this step, with their texts; they are written no further."""

@@ -46,7 +46,7 @@ def _kernels(values: Tensor) -> Kernels | None:
 
 
 class LogProbs:
-    """What is told of a step's tokens: log-probabilities in the model's own eyes, before any filter, and the likeliest.
+    """The log-probabilities of one step, by the model alone: before any filter.
 
     `others`: of each row the ids and the log-probabilities of the likeliest `n_others` tokens; nothing if that is 0.
     """
@@ -58,7 +58,7 @@ class LogProbs:
             values_RA, ids_RA = top(logits_RV, n_others)
             self.others = ids_RA, values_RA - self.total_R1
 
-    def logprobs(self, rows: Tensor, tokens: Tensor) -> Tensor:
+    def of(self, rows: Tensor, tokens: Tensor) -> Tensor:
         """Of one token in each of these rows."""
         return self.logits_RV[rows, tokens] - self.total_R1[rows, 0]
 

@@ -16,13 +16,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cutaway.decoding.plan import Plan, Request
+from cutaway.decoding.batches import request_windows
+from cutaway.decoding.plan import Decode, Plan, Request
 from cutaway.decoding.results import finished, stopped
 from cutaway.decoding.stops import Stop, find_stop, n_streamable
 from cutaway.engines.ctranslate2_files import opened
 from cutaway.engines.ctranslate2_options import NATIVE, arguments, differs
 from cutaway.engines.ctranslate2_spec import library, places
-from cutaway.engines.engine import Decode, Engine, EngineName, Precision
+from cutaway.engines.engine import Engine, EngineName, Precision
 from cutaway.errors import InputError
 from cutaway.generation import Generation, Prompt, Token, Written
 from cutaway.models.network import Network
@@ -82,31 +83,30 @@ class CTranslate2(Engine):
 
     # Writing
 
-    def write(
-        self, prompts: Iterable[Prompt], generation: Generation, decode: Decode | None = None
-    ) -> Iterator[list[Written]]:
-        if (other := self.serving(generation)) is not self:
-            return other.write(prompts, generation, decode)
-        plan = Plan(self.network, generation, self.usage, decode)
+    def generate(self, plan: Plan, prompts: Iterable[Prompt | None]) -> Iterator[list[Written]]:
         return self._written(plan, prompts, arguments(plan))
 
-    def serving(self, generation: Generation) -> Engine:
+    def engine_for(self, generation: Generation) -> Engine:
         if self.otherwise is None or differs(generation, self.usage, self.network) is None:
             return self
         return self.otherwise()
 
-    def _written(self, plan: Plan, prompts: Iterable[Prompt], options: dict[str, Any]) -> Iterator[list[Written]]:
-        asked = (self._ask(plan, i, prompt) for i, prompt in enumerate(prompts))
-        for window in _windows(asked, WINDOW * plan.options.batch_tokens):
-            yield from self._write(plan, window, options)
+    def _written(
+        self, plan: Plan, prompts: Iterable[Prompt | None], options: dict[str, Any]
+    ) -> Iterator[list[Written]]:
+        for window in request_windows(plan, prompts, WINDOW * plan.options.batch_tokens):
+            requests = [self._checked(request) for request in window if request is not None]
+            texts = iter(self._write(plan, requests, options) if requests else ())
+            yield from ([] if request is None else next(texts) for request in window)
 
-    def _ask(self, plan: Plan, index: int, prompt: Prompt) -> Request:
-        asked = plan.ask(index, prompt)
-        stack, n = (self.encoder, len(asked.ids)) if self.encoder is not None else (self.decoder, 0)
+    def _checked(self, request: Request) -> Request:
+        stack, n = (self.encoder, len(request.ids)) if self.encoder is not None else (self.decoder, 0)
         assert stack is not None
         if n > places(stack):
-            raise InputError(f"prompt {index} has {n} tokens, more than {places(stack)} positions; {NATIVE} take it")
-        return asked
+            raise InputError(
+                f"prompt {request.index} has {n} tokens, more than {places(stack)} positions; {NATIVE} take it"
+            )
+        return request
 
     def _write(self, plan: Plan, window: Sequence[Request], options: dict[str, Any]) -> list[list[Written]]:
         """One call for all texts that may become equally long; CTranslate2 sorts them by length and cuts batches.
@@ -116,25 +116,25 @@ class CTranslate2(Engine):
         not end at once, even if that were best.
         """
         alike: dict[tuple[int, int], list[int]] = {}
-        for i, asked in enumerate(window):
-            n = 0 if self.encoder is not None else len(asked.ids) if plan.beams > 1 else min(len(asked.ids), 2)
-            alike.setdefault((plan.room(asked), n), []).append(i)
+        for i, request in enumerate(window):
+            n = 0 if self.encoder is not None else len(request.ids) if plan.beams > 1 else min(len(request.ids), 2)
+            alike.setdefault((request.room, n), []).append(i)
         found: dict[int, list[Written]] = {}
         for (room, _), rows in alike.items():
             prompts = [window[i] for i in rows]
             results = self._call(plan, prompts, room, options)(
-                max_batch_size=max(plan.options.batch_tokens, *(len(asked.ids) for asked in prompts)),
+                max_batch_size=max(plan.options.batch_tokens, *(len(request.ids) for request in prompts)),
                 batch_type="tokens",
             )
             for i, result in zip(rows, results, strict=True):
-                found[i] = self._told(plan, result, room)
+                found[i] = self._results(plan, result, room)
         texts = [found[i] for i in range(len(window))]
         return self._scored(plan, window, texts) if plan.options.scores else texts
 
     def _scored(self, plan: Plan, window: Sequence[Request], texts: list[list[Written]]) -> list[list[Written]]:
         """The same texts, with the log-probability of each token: CTranslate2 tells it of a text that is there."""
-        pairs = [(asked, text) for asked, written in zip(window, texts, strict=True) for text in written]
-        prompts = [[str(i) for i in asked.ids] for asked, _ in pairs]
+        pairs = [(request, text) for request, written in zip(window, texts, strict=True) for text in written]
+        prompts = [[str(i) for i in request.ids] for request, _ in pairs]
         said = [[str(i) for i in text.ids] for _, text in pairs]
         longest = max(len(a) + len(b) for a, b in zip(prompts, said, strict=True))
         how = {"max_batch_size": max(plan.options.batch_tokens, longest), "batch_type": "tokens", "max_input_length": 0}
@@ -157,26 +157,26 @@ class CTranslate2(Engine):
     ) -> Callable[..., Sequence[Any]]:
         """translate_batch or generate_batch with everything but how to batch and whether to wait."""
         prefix = [str(i) for i in plan.options.prefix]
-        least = min(plan.least(prompts[0]), room) if plan.ends else 0  # alike for all: see `refused`
+        least = min(prompts[0].least, room) if plan.ends else 0  # alike for all: see `refused`
         if self.encoder is not None:
             assert self.decoder is not None
             if room > places(self.decoder):
                 raise InputError(f"max_new_tokens={room} is more than {places(self.decoder)} positions; {NATIVE} do it")
-            source = [[str(i) for i in asked.ids] for asked in prompts]
+            source = [[str(i) for i in request.ids] for request in prompts]
             lengths = {"max_decoding_length": room, "min_decoding_length": least, "max_input_length": 0}  # 0: no limit
             given = [prefix] * len(source) if prefix else None
             return lambda **how: self.model.translate_batch(source, given, **options, **lengths, **how)
-        begun = [[str(i) for i in asked.ids] + prefix for asked in prompts]
+        begun = [[str(i) for i in request.ids] + prefix for request in prompts]
         rest = {"max_length": room - len(prefix), "min_length": max(0, least - len(prefix))}
         return lambda **how: self.model.generate_batch(begun, include_prompt_in_result=False, **options, **rest, **how)
 
-    def _told(self, plan: Plan, result: Any, room: int) -> list[Written]:
+    def _results(self, plan: Plan, result: Any, room: int) -> list[Written]:
         """A result of CTranslate2's as our records. The token that a full text must end with is put there."""
         if self.encoder is not None:
             texts = [[int(word) for word in words] for words in result.hypotheses]
         else:
             texts = [[*plan.options.prefix, *ids] for ids in result.sequences_ids]
-        told = []
+        records = []
         for ids, score in zip(texts, result.scores or [math.nan] * len(texts), strict=True):
             if plan.usage.last is not None and len(ids) == room and ids[-1] not in plan.ends:
                 ids[-1] = plan.usage.last
@@ -184,19 +184,15 @@ class CTranslate2(Engine):
             if plan.options.stop and plan.decode is not None:
                 stop = _first_stop(written.ids, plan.options.stop, plan.decode)
                 written = written if stop is None else stopped(written, stop)
-            told.append(written)
-        return told
+            records.append(written)
+        return records
 
-    def stream(self, prompt: Prompt, generation: Generation, decode: Decode | None = None) -> Iterator[Token]:
-        if (other := self.serving(generation)) is not self:
-            return other.stream(prompt, generation, decode)
-        plan = Plan(self.network, generation, self.usage, decode)
+    def generate_stream(self, plan: Plan, prompt: Prompt) -> Iterator[Token]:
         options = arguments(plan) | {"return_scores": True}
-        if plan.beams > 1 or generation.n_best > 1:
+        if plan.beams > 1 or plan.options.n_best > 1:
             raise InputError("only one text can be streamed, by greedy search or sampling; ask for beams=1, n_best=1")
-        asked = self._ask(plan, 0, prompt)
-        room = plan.room(asked)
-        return self._streamed(plan, self._call(plan, [asked], room, options), room)
+        request = self._checked(plan.request(0, prompt))
+        return self._streamed(plan, self._call(plan, [request], request.room, options), request.room)
 
     def _streamed(self, plan: Plan, ask: Callable[..., Sequence[Any]], room: int) -> Iterator[Token]:
         """Tokens that may be the beginning of a stop string wait until it is known."""
@@ -274,20 +270,6 @@ def _array(view: Any) -> Any:
 
 def _rows(ids: Tensor, real: Tensor) -> list[list[int]]:
     return [row[keep].tolist() for row, keep in zip(ids, real, strict=True)]
-
-
-def _windows(prompts: Iterable[Request], n_tokens: int) -> Iterator[list[Request]]:
-    """As many prompts at a time as have about `n_tokens` tokens."""
-    window: list[Request] = []
-    held = 0
-    for asked in prompts:
-        window.append(asked)
-        held += len(asked.ids)
-        if held >= n_tokens:
-            yield window
-            window, held = [], 0
-    if window:
-        yield window
 
 
 def _first_stop(ids: Sequence[int], stops: Sequence[str], decode: Decode) -> Stop | None:

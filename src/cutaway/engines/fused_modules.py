@@ -48,31 +48,28 @@ class FusedAttention(Attention):
     kernels: Kernels | None = None
 
     def kernel(self, q_BHTK: Tensor, kv: KV, bias: Bias, p: float) -> Tensor | None:
+        """softmax(q kᵀ · scale + bias) v"""
         if self.kernels is None:
             return super().kernel(q_BHTK, kv, bias, p)
-        return attend(self.kernels, q_BHTK, kv, bias, self.scale)
-
-
-def attend(kernels: Kernels, q_BHTK: Tensor, kv: KV, bias: Bias, scale: float) -> Tensor:
-    """softmax(q kᵀ · scale + bias) v"""
-    if q_BHTK.dtype != torch.float32:  # within autocast
-        bias = bias if bias.dense is None else Bias(bias.dense.float())
-        kv = KV(kv.keys.float(), kv.values.float(), kv.row_index)
-        return attend(kernels, q_BHTK.float(), kv, bias, scale).to(q_BHTK.dtype)
-    (B, H, T, K), S = q_BHTK.shape, kv.keys.shape[2]
-    k_BGSK, v_BGSK, row_index = kv if T == 1 else (*kv.dense(), None)
-    repeats = B // max(1, len(k_BGSK)) if row_index is None else 1
-    if repeats == 1 and T > 1 and (current().running if K <= NARROW else current().running_wide) < S:
-        return by_torch(q_BHTK, k_BGSK, v_BGSK, bias.dense, scale, causal=bias.causal)
-    dense = None if bias.dense is None else _without_gaps(bias.dense.expand(B // repeats, H, T, S))
-    q_BHTK, k_BGSK, v_BGSK = _without_gaps(q_BHTK), _without_gaps(k_BGSK), _without_gaps(v_BGSK)
-    y_BTHK = q_BHTK.new_empty(B, T, H, K)
-    kernels.attend(
-        axes(q_BHTK), axes(k_BGSK), axes(v_BGSK), None if dense is None else axes(dense),
-        None if row_index is None else address(row_index, (B, S), torch.int64), y_BTHK.data_ptr(),
-        attention_sizes(q_BHTK, k_BGSK, v_BGSK, repeats), scale,
-    )  # fmt: skip
-    return y_BTHK.transpose(1, 2)
+        if q_BHTK.dtype != torch.float32:  # within autocast
+            bias = bias if bias.dense is None else Bias(bias.dense.float())
+            kv = KV(kv.keys.float(), kv.values.float(), kv.row_index)
+            y_BHTK = self.kernel(q_BHTK.float(), kv, bias, p)
+            return None if y_BHTK is None else y_BHTK.to(q_BHTK.dtype)
+        (B, H, T, K), S = q_BHTK.shape, kv.keys.shape[2]
+        k_BGSK, v_BGSK, row_index = kv if T == 1 else (*kv.dense(), None)
+        repeats = B // max(1, len(k_BGSK)) if row_index is None else 1
+        if repeats == 1 and T > 1 and (current().running if K <= NARROW else current().running_wide) < S:
+            return by_torch(q_BHTK, k_BGSK, v_BGSK, bias.dense, self.scale, causal=bias.causal)
+        dense = None if bias.dense is None else _without_gaps(bias.dense.expand(B // repeats, H, T, S))
+        q_BHTK, k_BGSK, v_BGSK = _without_gaps(q_BHTK), _without_gaps(k_BGSK), _without_gaps(v_BGSK)
+        y_BTHK = q_BHTK.new_empty(B, T, H, K)
+        self.kernels.attend(
+            axes(q_BHTK), axes(k_BGSK), axes(v_BGSK), None if dense is None else axes(dense),
+            None if row_index is None else address(row_index, (B, S), torch.int64), y_BTHK.data_ptr(),
+            attention_sizes(q_BHTK, k_BGSK, v_BGSK, repeats), self.scale,
+        )  # fmt: skip
+        return y_BTHK.transpose(1, 2)
 
 
 def _without_gaps(x: Tensor) -> Tensor:

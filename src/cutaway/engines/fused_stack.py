@@ -31,7 +31,7 @@ class FusedStack(Stack):
 
     call: "StackCall"
 
-    def through_blocks(self, x_BTD: Tensor, context: BlockContext) -> Tensor:
+    def kernel(self, x_BTD: Tensor, context: BlockContext) -> Tensor | None:
         T, cache = x_BTD.shape[1], context.cache
         n_keys = T + (0 if cache is None else cache.length)
         unknown = self.call.cross and cache is None
@@ -39,9 +39,7 @@ class FusedStack(Stack):
             unknown = unknown or n_keys > LONGEST or (cache is not None and cache.step_row_index is not None)
         if self.windows:  # some blocks see less than others
             unknown = unknown or any(bias is not context.biases[0] for bias in context.biases)
-        if unknown or anybody_listens():
-            return super().through_blocks(x_BTD, context)
-        return self.call(x_BTD, context, n_keys)
+        return None if unknown or anybody_listens() else self.call(x_BTD, context, n_keys)
 
 
 class StackCall:

@@ -1,22 +1,20 @@
 """cutaway's own engine: the network itself in PyTorch, in float32, half precision or with int8 products."""
 
 from collections.abc import Iterable, Iterator
-from typing import TypeVar
 
 import torch
 from torch import Tensor
 
-from cutaway.decoding.search import stream, write
+from cutaway.decoding.plan import Plan
+from cutaway.decoding.search import generate, generate_stream
 from cutaway.devices import DTYPES, memory_explained
-from cutaway.engines.engine import Decode, Engine, EngineName, Precision
+from cutaway.engines.engine import Engine, EngineName, Precision
 from cutaway.engines.fused_modules import install_fused_modules
 from cutaway.engines.int8 import Quantizer, in_int8
 from cutaway.engines.prepare import bypass_module_call, on_cpu, twin
-from cutaway.generation import Generation, Prompt, Token, Written
+from cutaway.generation import Prompt, Token, Written
 from cutaway.models.network import Network
 from cutaway.models.usage import Usage
-
-X = TypeVar("X")
 
 
 class Native(Engine):
@@ -33,17 +31,11 @@ class Native(Engine):
             self.network = in_int8(network, quantizer) if precision == "int8" else in_precision(network, precision)
         self.usage = usage
 
-    def write(
-        self, prompts: Iterable[Prompt], generation: Generation, decode: Decode | None = None
-    ) -> Iterator[list[Written]]:
-        return self._explained(write(self.network, prompts, generation, self.usage, decode))
+    def generate(self, plan: Plan, prompts: Iterable[Prompt | None]) -> Iterator[list[Written]]:
+        return generate(plan, prompts)
 
-    def stream(self, prompt: Prompt, generation: Generation, decode: Decode | None = None) -> Iterator[Token]:
-        return self._explained(stream(self.network, prompt, generation, self.usage, decode))
-
-    def _explained(self, texts: Iterator[X]) -> Iterator[X]:
-        with memory_explained(self.device):
-            yield from texts
+    def generate_stream(self, plan: Plan, prompt: Prompt) -> Iterator[Token]:
+        return generate_stream(plan, prompt)
 
     def read(self, inputs: Tensor, mask: Tensor | None = None, segments: Tensor | None = None) -> Tensor:
         with torch.inference_mode(), memory_explained(self.device):

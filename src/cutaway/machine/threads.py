@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from pathlib import Path
-from typing import TypeVar
+from queue import SimpleQueue
+from typing import Self, TypeVar
 
 import torch
 
@@ -42,12 +43,43 @@ def side_by_side(function: Callable[[X], R], items: Sequence[X], *, parallel: bo
         torch.set_num_threads(n)  # part of this setting holds for all threads
 
 
+def merged(makers: Sequence[Callable[[], Iterator[X]]], stop: Callable[[], None]) -> Iterator[X]:
+    """What several iterators give, as it comes: each is made and read in a thread of its own, with one thread of
+    torch's. `stop` makes them end early; an error in one of them is raised here."""
+    n = torch.get_num_threads()
+    found: SimpleQueue[tuple[X] | BaseException | None] = SimpleQueue()
+
+    def work(make: Callable[[], Iterator[X]]) -> None:
+        try:
+            for each in make():
+                found.put((each,))
+        except BaseException as error:  # it is raised where the results are awaited
+            found.put(error)
+        finally:
+            found.put(None)
+
+    pool = ThreadPoolExecutor(len(makers), "cutaway", initializer=torch.set_num_threads, initargs=(1,))
+    try:
+        for make in makers:
+            pool.submit(work, make)
+        for _ in makers:
+            while (each := found.get()) is not None:
+                if isinstance(each, BaseException):
+                    raise each
+                yield each[0]
+    finally:
+        stop()
+        pool.shutdown()
+        torch.set_num_threads(n)  # part of what a thread sets holds for all
+
+
 class AdaptiveThreads:
     """As many of torch's threads as cores are idle: all of them, or one while other programs keep the machine busy.
 
     Threads that compute one product together wait for the slowest of them. Where other programs keep the cores busy,
     one of them is always off its core, and 100 captions took 5.4, 4.6 and 135 s instead of 2.1. Linux reports how long
-    this thread was ready to run and had no core; where it does not, all threads are used.
+    this thread was ready to run and had no core; where it does not, all threads are used. Leaving the context restores
+    them.
     """
 
     EVERY = 0.1  # seconds between two readings
@@ -62,6 +94,12 @@ class AdaptiveThreads:
         self.read_at = self.reduced = 0.0
         if self._was_busy((0, 0)):
             self.set(1)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.set(self.n)
 
     def set(self, n: int) -> None:
         """Sets the number of threads that share a product."""

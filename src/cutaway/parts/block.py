@@ -1,6 +1,5 @@
 """A block: attention, attention over the encoder's output if there is one, feed-forward; each with add & norm."""
 
-from collections.abc import Callable
 from typing import Literal
 
 from torch import Tensor, nn
@@ -73,31 +72,31 @@ class Block(nn.Module):
         if memory_BSD is not None and self.cross_attention is None:
             raise InputError("a memory was given, but this block has no cross-attention to read it; leave it out")
         kv_cache = None if cache is None else cache.of(f"{name}.self_attention")
+        x_BTD = self.input(x_BTD)
+        y_BTD = self.self_attention(
+            self.before(x_BTD, self.self_attention_norm), bias=bias, rotation=rotation, kv_cache=kv_cache
+        )
+        x_BTD = self.add_and_norm(x_BTD, y_BTD, self.self_attention_add, self.self_attention_norm)
+        if self.cross_attention is not None:
+            kv_cache = None if cache is None else cache.of(f"{name}.cross_attention", grows=False)
+            y_BTD = self.cross_attention(
+                self.before(x_BTD, self.cross_attention_norm), memory_BSD, bias=memory_bias, kv_cache=kv_cache
+            )
+            x_BTD = self.add_and_norm(x_BTD, y_BTD, self.cross_attention_add, self.cross_attention_norm)
+        y_BTD = self.feedforward(self.before(x_BTD, self.feedforward_norm))
+        return self.output(self.add_and_norm(x_BTD, y_BTD, self.feedforward_add, self.feedforward_norm))
 
-        def attend(x: Tensor) -> Tensor:
-            return self.self_attention(x, bias=bias, rotation=rotation, kv_cache=kv_cache)
+    def before(self, x_BTD: Tensor, norm: LayerNorm | RMSNorm) -> Tensor:
+        """The input of a sublayer."""
+        return norm(x_BTD) if self.norm_place == "pre" else x_BTD
 
-        x_BTD = self.add_and_norm(self.input(x_BTD), attend, self.self_attention_add, self.self_attention_norm)
-        if (cross_attention := self.cross_attention) is not None:
-            memory_cache = None if cache is None else cache.of(f"{name}.cross_attention", grows=False)
-
-            def attend_memory(x: Tensor) -> Tensor:
-                return cross_attention(x, memory_BSD, bias=memory_bias, kv_cache=memory_cache)
-
-            x_BTD = self.add_and_norm(x_BTD, attend_memory, self.cross_attention_add, self.cross_attention_norm)
-        x_BTD = self.add_and_norm(x_BTD, self.feedforward, self.feedforward_add, self.feedforward_norm)
-        return self.output(x_BTD)
-
-    def add_and_norm(
-        self, x_BTD: Tensor, f: Callable[[Tensor], Tensor], added: Tap, norm: LayerNorm | RMSNorm
-    ) -> Tensor:
-        """The residual connection around one sublayer."""
+    def add_and_norm(self, x_BTD: Tensor, y_BTD: Tensor, added: Tap, norm: LayerNorm | RMSNorm) -> Tensor:
+        """The residual connection around a sublayer whose output is y."""
         p = self.dropout.p if self.training else 0.0
         if self.norm_place == "pre":
-            return added(add_dropout(x_BTD, f(norm(x_BTD)), p))
-        f_BTD = f(x_BTD)
+            return added(add_dropout(x_BTD, y_BTD, p))
         if self.training and not heard(added, *norm.internal_taps):
             bias = norm.bias if isinstance(norm, LayerNorm) else None
-            if (y_BTD := kernels.norm(x_BTD, f_BTD, norm.weight, bias, norm.epsilon, p)) is not None:
-                return norm.output(y_BTD)
-        return norm(added(add_dropout(x_BTD, f_BTD, p)))
+            if (z_BTD := kernels.norm(x_BTD, y_BTD, norm.weight, bias, norm.epsilon, p)) is not None:
+                return norm.output(z_BTD)
+        return norm(added(add_dropout(x_BTD, y_BTD, p)))

@@ -98,16 +98,18 @@ class Stack(nn.Module):
             memory_BSD = memory.states
             memory_bias = masks.bias(T, memory_BSD.shape[1], x_BTD, causal=False, visible_BS=memory.mask)
 
-        x_BTD = self.through_blocks(x_BTD, BlockContext(memory_BSD, biases, memory_bias, rotation, cache))
+        context = BlockContext(memory_BSD, biases, memory_bias, rotation, cache)
+        if (y_BTD := self.kernel(x_BTD, context)) is None:
+            for i, block in enumerate(self.blocks):
+                x_BTD = block(
+                    x_BTD, memory_BSD, bias=biases[i], memory_bias=memory_bias, rotation=rotation, cache=cache,
+                    name=str(i),
+                )  # fmt: skip
+            y_BTD = x_BTD if self.final_norm is None else self.final_norm(x_BTD)
         if cache is not None:
             cache.advance(T, visible_BS)
-        return x_BTD
+        return y_BTD
 
-    def through_blocks(self, x_BTD: Tensor, context: BlockContext) -> Tensor:
-        """Block by block, and the last norm."""
-        for i, block in enumerate(self.blocks):
-            x_BTD = block(
-                x_BTD, context.memory, bias=context.biases[i], memory_bias=context.memory_bias,
-                rotation=context.rotation, cache=context.cache, name=str(i),
-            )  # fmt: skip
-        return x_BTD if self.final_norm is None else self.final_norm(x_BTD)
+    def kernel(self, x_BTD: Tensor, context: BlockContext) -> Tensor | None:  # for engines that have one
+        """All blocks and the last norm in one go; None where they are run one by one."""
+        return None

@@ -2,14 +2,15 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, Unpack, overload
 
 from cutaway.checks import Size, check, describe
+from cutaway.decoding.windows import prepared
 from cutaway.errors import InputError
 from cutaway.models.config import AnswerSpan
 from cutaway.tasks.answer_text import answer_text
-from cutaway.tasks.batching import BATCH_TOKENS, map_inputs, prepared, read_in_order
-from cutaway.tasks.options import Options
+from cutaway.tasks.batching import BATCH_TOKENS, map_inputs, read_in_order
+from cutaway.tasks.options import Options, RuntimeOptions
 from cutaway.tasks.reader import InputRow, Inputs, Pair, Reader
 from cutaway.tasks.requirements import require
 from cutaway.tasks.spans import Answer, Window, best_answer, best_spans
@@ -24,41 +25,25 @@ OVERLAP = 0.25
 Question = str | Pair
 
 
+class AnswerOptions(RuntimeOptions, total=False):
+    """Keyword arguments of answer."""
+
+    top: int
+    max_tokens: int
+    no_answer_above: float | None
+
+
 @overload
 def answer(
-    model: "Model",
-    questions: Question,
-    context: str | None = None,
-    *,
-    top: int = 1,
-    max_tokens: int = 30,
-    no_answer_above: float | None = None,
-    engine: str | None = None,
-    precision: str | None = None,
+    model: "Model", questions: Question, context: str | None = None, **options: Unpack[AnswerOptions]
 ) -> Answer: ...
 @overload
 def answer(
-    model: "Model",
-    questions: Inputs,
-    context: str | None = None,
-    *,
-    top: int = 1,
-    max_tokens: int = 30,
-    no_answer_above: float | None = None,
-    engine: str | None = None,
-    precision: str | None = None,
+    model: "Model", questions: Inputs, context: str | None = None, **options: Unpack[AnswerOptions]
 ) -> list[Answer]: ...
 @overload
 def answer(
-    model: "Model",
-    questions: Iterator[str | Pair],
-    context: str | None = None,
-    *,
-    top: int = 1,
-    max_tokens: int = 30,
-    no_answer_above: float | None = None,
-    engine: str | None = None,
-    precision: str | None = None,
+    model: "Model", questions: Iterator[str | Pair], context: str | None = None, **options: Unpack[AnswerOptions]
 ) -> Iterator[Answer]: ...
 def answer(
     model: "Model",

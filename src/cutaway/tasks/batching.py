@@ -4,7 +4,6 @@ Also what makes many inputs fast: inputs are taken a few thousand at a time, sor
 about so many tokens, padding included; the answers come back in the order asked.
 """
 
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -12,18 +11,13 @@ from typing import Generic, TypeVar
 import torch
 
 from cutaway.checks import describe
+from cutaway.decoding.windows import Materialized, windows
 from cutaway.errors import InputError
 from cutaway.machine.threads import side_by_side
 from cutaway.parts.tap import anybody_listens
 
 BATCH_TOKENS = 1024
 """Tokens in one batch: enough for the products to be efficient, few enough for activations to stay in the L2 cache."""
-WINDOW = 4096
-"""Inputs that are sorted by length together."""
-WINDOW_CHARACTERS = 4_000_000
-"""A window is closed when its texts are this long, so that long lines do not fill the memory."""
-PATIENCE = 0.1
-"""Seconds to wait for more inputs before those at hand are answered: a slow stream is answered line by line."""
 
 X = TypeVar("X")
 R = TypeVar("R")
@@ -49,55 +43,6 @@ def map_inputs(
 
 def is_text(inputs: object) -> bool:
     return isinstance(inputs, str)
-
-
-class Materialized(Iterator[X]):
-    """Inputs that are all there already: windows need not start small so that the first answer comes soon."""
-
-    def __init__(self, inputs: Iterable[X]) -> None:
-        self._inputs = iter(inputs)
-
-    def __next__(self) -> X:
-        return next(self._inputs)
-
-
-def prepared(inputs: Iterator[X], prepare: Callable[[X], R]) -> Iterator[R]:
-    """`prepare` on each input as it is taken; what fails here fails alone, after all that came before was answered."""
-    results = map(prepare, inputs)
-    return Materialized(results) if isinstance(inputs, Materialized) else results
-
-
-def windows(inputs: Iterator[X], length: Callable[[X], int], largest: int | None = None) -> Iterator[list[X]]:
-    """The inputs in order, up to `largest` (`WINDOW`) at a time.
-
-    A stream's first window is one input and each next twice as many, so that the first answer comes at once; after the
-    stream has paused, again. `length` is an input's size in characters. If the stream fails, what it gave before comes
-    first.
-    """
-    largest = WINDOW if largest is None else largest
-    most = largest if isinstance(inputs, Materialized) else 1
-    window: list[X] = []
-    characters, asked = 0, time.monotonic()
-    failed: Exception | None = None
-    while True:
-        try:
-            item = next(inputs)
-        except StopIteration:
-            break
-        except Exception as error:
-            failed = error
-            break
-        window.append(item)
-        characters += length(item)
-        slow = time.monotonic() - asked > PATIENCE and not isinstance(inputs, Materialized)
-        if len(window) >= most or characters >= WINDOW_CHARACTERS or slow:
-            yield window
-            window, characters, asked = [], 0, time.monotonic()
-            most = 1 if slow else min(2 * most, largest)
-    if window:
-        yield window
-    if failed is not None:
-        raise failed
 
 
 def batches(lengths: Sequence[int], budget: int = BATCH_TOKENS) -> Iterator[list[int]]:

@@ -2,7 +2,6 @@
 
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING, Unpack
 
 from cutaway.decoding.plan import DEFAULT_TOKENS
@@ -43,8 +42,7 @@ class Chat:
         self._writer = writer = Writer(model, "chat", options, streams=True)
         if writer.tokenizer.chat_template is None:
             raise InputError(f"{model.name} has no chat template; chat needs {NEEDS['chat']}")
-        ends = (*writer.generation.stop_ids, *_ends_of_turn(writer.tokenizer))
-        writer.generation = replace(writer.generation, stop_ids=tuple(dict.fromkeys(ends)))
+        writer.add_ends(_ends_of_turn(writer.tokenizer))
         self._tell = tell
         self.system = system
         self.history: list[Message] = []

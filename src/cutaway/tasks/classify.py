@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, Unpack, overload
 
 import torch
 from torch import Tensor
@@ -11,6 +11,7 @@ from cutaway.checks import Size, check, describe
 from cutaway.errors import InputError
 from cutaway.models.config import Classifier
 from cutaway.tasks.batching import BATCH_TOKENS, map_inputs, read_in_order
+from cutaway.tasks.options import RuntimeOptions
 from cutaway.tasks.reader import InputRow, Inputs, Pair, Reader
 from cutaway.tasks.requirements import require
 
@@ -30,35 +31,20 @@ class Label:
     number: int
 
 
+class ClassifyOptions(RuntimeOptions, total=False):
+    """Keyword arguments of classify."""
+
+    top: int | None
+    batch_tokens: int
+
+
+@overload
+def classify(model: "Model", texts: str | Pair, **options: Unpack[ClassifyOptions]) -> list[Label]: ...
+@overload
+def classify(model: "Model", texts: Inputs, **options: Unpack[ClassifyOptions]) -> list[list[Label]]: ...
 @overload
 def classify(
-    model: "Model",
-    texts: str | Pair,
-    *,
-    top: int | None = None,
-    engine: str | None = None,
-    precision: str | None = None,
-    batch_tokens: int = BATCH_TOKENS,
-) -> list[Label]: ...
-@overload
-def classify(
-    model: "Model",
-    texts: Inputs,
-    *,
-    top: int | None = None,
-    engine: str | None = None,
-    precision: str | None = None,
-    batch_tokens: int = BATCH_TOKENS,
-) -> list[list[Label]]: ...
-@overload
-def classify(
-    model: "Model",
-    texts: Iterator[str | Pair],
-    *,
-    top: int | None = None,
-    engine: str | None = None,
-    precision: str | None = None,
-    batch_tokens: int = BATCH_TOKENS,
+    model: "Model", texts: Iterator[str | Pair], **options: Unpack[ClassifyOptions]
 ) -> Iterator[list[Label]]: ...
 def classify(
     model: "Model",

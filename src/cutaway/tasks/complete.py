@@ -32,7 +32,7 @@ def complete(
         return writer.checked(ids or [model.usage.start or 0], "prompt")
 
     def run(inputs: Iterator[str]) -> Iterator[Any]:
-        return writer.shown(writer.write(inputs, prompt))
+        return map(writer.format, writer.write(inputs, prompt))
 
     if not stream:
         return map_inputs(prompts, run, is_text)

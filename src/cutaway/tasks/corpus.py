@@ -20,8 +20,8 @@ from torch.nn import functional as F
 
 from cutaway.cache import CacheEntry
 from cutaway.checkpoints.weights import WEIGHTS, TensorToWrite, Weights, raw_bytes, write_weights
+from cutaway.decoding.windows import Materialized
 from cutaway.errors import InputError
-from cutaway.tasks.batching import Materialized
 from cutaway.text.lines import LONGEST, text_of
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """Sentences as vectors: texts of like meaning point the same way."""
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, Unpack, overload
 
 import torch
 from torch import Tensor
@@ -10,6 +10,7 @@ from torch.nn import functional as F
 from cutaway.checks import Size, check
 from cutaway.models.config import SentenceVector
 from cutaway.tasks.batching import BATCH_TOKENS, is_text, map_inputs, read_in_order
+from cutaway.tasks.options import RuntimeOptions
 from cutaway.tasks.pooling import Pooling, choose_pooling
 from cutaway.tasks.reader import InputRow, Reader
 from cutaway.tasks.requirements import require
@@ -18,26 +19,17 @@ if TYPE_CHECKING:
     from cutaway.model import Model
 
 
+class EmbedOptions(RuntimeOptions, total=False):
+    """Keyword arguments of embed."""
+
+    pooling: Pooling | None
+    batch_tokens: int
+
+
 @overload
-def embed(
-    model: "Model",
-    texts: str | list[str] | tuple[str, ...],
-    *,
-    pooling: Pooling | None = None,
-    engine: str | None = None,
-    precision: str | None = None,
-    batch_tokens: int = BATCH_TOKENS,
-) -> Tensor: ...
+def embed(model: "Model", texts: str | list[str] | tuple[str, ...], **options: Unpack[EmbedOptions]) -> Tensor: ...
 @overload
-def embed(
-    model: "Model",
-    texts: Iterator[str],
-    *,
-    pooling: Pooling | None = None,
-    engine: str | None = None,
-    precision: str | None = None,
-    batch_tokens: int = BATCH_TOKENS,
-) -> Iterator[Tensor]: ...
+def embed(model: "Model", texts: Iterator[str], **options: Unpack[EmbedOptions]) -> Iterator[Tensor]: ...
 def embed(
     model: "Model",
     texts: str | list[str] | tuple[str, ...] | Iterator[str],

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, overload
 from torch import Tensor
 
 from cutaway.checks import Size, check
+from cutaway.decoding.windows import prepared
 from cutaway.errors import InputError
 from cutaway.models.config import MaskedLanguageModel
-from cutaway.tasks.batching import is_text, map_inputs, prepared, read_in_order
+from cutaway.tasks.batching import is_text, map_inputs, read_in_order
 from cutaway.tasks.reader import InputRow, Reader
 from cutaway.tasks.requirements import require
 from cutaway.text.tokenizer import Encoding, check_text

@@ -1,23 +1,63 @@
 """How a task writes, as its keyword arguments: the fields of Generation, with words given as text."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypedDict
 
 from cutaway.checks import describe
 from cutaway.errors import ConfigError
-from cutaway.generation import SAMPLING, Generation, Numbers, changed, without_sampling
+from cutaway.generation import SAMPLING, EarlyStopping, Generation, changed, without_sampling
 from cutaway.text.tokenizer import Tokenizer
 
 
-class Options(Numbers, total=False):
-    """Keyword arguments of translate, summarize, complete, chat and answer; see Generation for what each does."""
+class RuntimeOptions(TypedDict, total=False):
+    """What runs the model; see Model.engine."""
 
+    engine: str | None
+    precision: str | None
+
+
+class Options(RuntimeOptions, total=False):
+    """Keyword arguments of translate, summarize, complete, chat and answer; see Generation for what each does. A test
+    holds the two to the same names."""
+
+    max_new_tokens: int | None
+    min_new_tokens: int | None
+    beams: int | None
+    n_best: int
+    length_penalty: float
+    early_stopping: EarlyStopping
+    beam_groups: int
+    diversity: float
+    sample: bool
+    temperature: float
+    top_k: int | None
+    top_p: float | None
+    min_p: float | None
+    typical_p: float | None
+    top_h: float | None
+    epsilon_cutoff: float
+    eta_cutoff: float
+    seed: int | None
+    repetition_penalty: float
+    encoder_repetition_penalty: float
+    no_repeat_ngram: int
+    encoder_no_repeat_ngram: int
+    exponential_decay: tuple[int, float] | None
+    bias: tuple[tuple[tuple[int, ...], float], ...]
+    suppress: tuple[int, ...]
+    begin_suppress: tuple[int, ...]
+    remove_invalid: bool
+    renormalize: bool
+    stop_ids: tuple[int, ...]
+    scores: bool
+    alternatives: int
+    cached: bool
+    batch_tokens: int
+    # given as text
     stop: str | Sequence[str]  # a text ends before the first of these
     prefix: str  # every text begins with it
     force: str | Sequence[str]  # words that must occur, each as after a space (beam search only)
     ban: str | Sequence[str]  # words that must not, as their usual tokens
-    engine: str | None
-    precision: str | None
 
 
 def to_generation(options: Options, default: Generation, tokenizer: Tokenizer) -> Generation:

@@ -68,7 +68,7 @@ class Reader:
     def __init__(self, model: "Model", task: str, engine: str | None, precision: str | None) -> None:
         self.model, self.task = model, task
         self.tokenizer = tokenizer_of(model, task)
-        self.engine = model.engine(engine, precision).announced(model.name)
+        self.engine = model.engine(engine, precision).logged(model.name)
         stack = model.config.encoder or model.config.decoder
         positions = stack.max_positions if isinstance(stack, StackConfig) else None
         limits = [n for n in (positions, self.tokenizer.max_length, model.usage.max_tokens) if n is not None]

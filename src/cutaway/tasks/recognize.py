@@ -2,17 +2,19 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Union, overload
+from typing import TYPE_CHECKING, Union, Unpack, overload
 
 import torch
 from torch import Tensor
 
 from cutaway.checks import Size, check
+from cutaway.decoding.windows import prepared, windows
 from cutaway.devices import DTYPES
 from cutaway.models.config import Classifier, StackConfig
-from cutaway.tasks.batching import map_inputs, prepared, windows
+from cutaway.tasks.batching import map_inputs
 from cutaway.tasks.classify import Label, labels, probabilities
 from cutaway.tasks.image_processing import pixels_of, processing_of
+from cutaway.tasks.options import RuntimeOptions
 from cutaway.tasks.requirements import unsupported
 
 if TYPE_CHECKING:
@@ -27,35 +29,22 @@ Image = Union[str, Path, bytes, "PIL.Image.Image", Tensor]
 Images = Union[list[str], list[Path], list[bytes], "list[PIL.Image.Image]", list[Tensor], list[Image]]
 
 
+class RecognizeOptions(RuntimeOptions, total=False):
+    """Keyword arguments of recognize."""
+
+    top: int | None
+    batch: int
+
+
+@overload
+def recognize(model: "Model", images: Image, **options: Unpack[RecognizeOptions]) -> list[Label]: ...
 @overload
 def recognize(
-    model: "Model",
-    images: Image,
-    *,
-    top: int | None = 5,
-    engine: str | None = None,
-    precision: str | None = None,
-    batch: int = IMAGES,
-) -> list[Label]: ...
-@overload
-def recognize(
-    model: "Model",
-    images: Images | tuple[Image, ...],
-    *,
-    top: int | None = 5,
-    engine: str | None = None,
-    precision: str | None = None,
-    batch: int = IMAGES,
+    model: "Model", images: Images | tuple[Image, ...], **options: Unpack[RecognizeOptions]
 ) -> list[list[Label]]: ...
 @overload
 def recognize(
-    model: "Model",
-    images: Iterator[Image],
-    *,
-    top: int | None = 5,
-    engine: str | None = None,
-    precision: str | None = None,
-    batch: int = IMAGES,
+    model: "Model", images: Iterator[Image], **options: Unpack[RecognizeOptions]
 ) -> Iterator[list[Label]]: ...
 def recognize(
     model: "Model",
@@ -79,13 +68,13 @@ def recognize(
     check("top", top, Size | None)
     check("batch", batch, Size)
     patches, processing = stack.patches, processing_of(model, stack.patches)
-    runner = model.engine(engine, precision).announced(model.name)
+    runner = model.engine(engine, precision).logged(model.name)
 
     def ready(image: Image) -> Tensor | None:
         return None if isinstance(image, str) and not image.strip() else pixels_of(image, processing, patches)
 
     def run(stream: Iterator[Image]) -> Iterator[list[Label]]:
-        for window in windows(prepared(stream, ready), lambda _: 0, batch):
+        for window in windows(prepared(stream, ready), lambda _: 1, batch):
             seen = [pixels for pixels in window if pixels is not None]
             said = iter(probabilities(model, _read(runner, torch.stack(seen))) if seen else ())
             yield from ([] if pixels is None else labels(model, next(said), top) for pixels in window)

@@ -3,18 +3,20 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, overload
+from typing import TYPE_CHECKING, Literal, Unpack, overload
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from cutaway.checks import Size, check, describe
+from cutaway.decoding.windows import prepared, windows
 from cutaway.errors import InputError
 from cutaway.models.config import SentenceVector
-from cutaway.tasks.batching import is_text, map_inputs, prepared, windows
+from cutaway.tasks.batching import is_text, map_inputs
 from cutaway.tasks.corpus import Corpus, FileLines, TextList, Watch, identity
 from cutaway.tasks.embed import embed
+from cutaway.tasks.options import RuntimeOptions
 from cutaway.tasks.pooling import Pooling, choose_pooling
 from cutaway.tasks.requirements import require
 from cutaway.text.tokenizer import check_text
@@ -41,47 +43,25 @@ class Hit:
     text: str
 
 
+class SearchOptions(RuntimeOptions, total=False):
+    """Keyword arguments of search."""
+
+    top: int
+    index: Index
+    cache: bool
+    watch: Watch | None
+    pooling: Pooling | None
+
+
+@overload
+def search(model: "Model", queries: str, texts: Where, **options: Unpack[SearchOptions]) -> list[Hit]: ...
 @overload
 def search(
-    model: "Model",
-    queries: str,
-    texts: Where,
-    *,
-    top: int = 10,
-    index: Index = "exact",
-    cache: bool = True,
-    watch: Watch | None = None,
-    pooling: Pooling | None = None,
-    engine: str | None = None,
-    precision: str | None = None,
-) -> list[Hit]: ...
-@overload
-def search(
-    model: "Model",
-    queries: list[str] | tuple[str, ...],
-    texts: Where,
-    *,
-    top: int = 10,
-    index: Index = "exact",
-    cache: bool = True,
-    watch: Watch | None = None,
-    pooling: Pooling | None = None,
-    engine: str | None = None,
-    precision: str | None = None,
+    model: "Model", queries: list[str] | tuple[str, ...], texts: Where, **options: Unpack[SearchOptions]
 ) -> list[list[Hit]]: ...
 @overload
 def search(
-    model: "Model",
-    queries: Iterator[str],
-    texts: Where,
-    *,
-    top: int = 10,
-    index: Index = "exact",
-    cache: bool = True,
-    watch: Watch | None = None,
-    pooling: Pooling | None = None,
-    engine: str | None = None,
-    precision: str | None = None,
+    model: "Model", queries: Iterator[str], texts: Where, **options: Unpack[SearchOptions]
 ) -> Iterator[list[Hit]]: ...
 def search(
     model: "Model",
@@ -116,7 +96,7 @@ def search(
     find = _exact(chunks) if index == "exact" else _approximate(chunks, corpus)
 
     def run(stream: Iterator[str]) -> Iterator[list[Hit]]:
-        for window in windows(prepared(stream, _checked), len, QUERIES):
+        for window in windows(prepared(stream, _checked), lambda _: 1, QUERIES):
             asked = [query for query in window if query.strip()]
             found: list[list[tuple[float, int]]] = []
             if asked and chunks:

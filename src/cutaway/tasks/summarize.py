@@ -35,6 +35,6 @@ def summarize(model: "Model", texts: object, *, details: bool = False, **options
         return writer.checked(writer.tokenizer.encode(taught.prefix + text).ids, "text")
 
     def run(inputs: Iterator[str]) -> Iterator[Any]:
-        return writer.shown(writer.write(inputs, prompt))
+        return map(writer.format, writer.write(inputs, prompt))
 
     return map_inputs(texts, run, is_text)

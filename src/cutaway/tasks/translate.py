@@ -54,7 +54,7 @@ def translate(
         return writer.checked(writer.tokenizer.encode(front + text).ids, "text")
 
     def run(inputs: Iterator[str]) -> Iterator[Any]:
-        return writer.shown(writer.write(inputs, prompt))
+        return map(writer.format, writer.write(inputs, prompt))
 
     return map_inputs(texts, run, is_text)
 

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from cutaway.decoding.windows import Materialized
 from cutaway.errors import InputError
-from cutaway.tasks.batching import Materialized
 from cutaway.tasks.options import Options
 from cutaway.training.metrics import Score, check_installed, tokenized_bleu, translation_scores
 

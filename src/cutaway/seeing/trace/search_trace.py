@@ -10,10 +10,10 @@ from torch import Tensor
 
 from cutaway.decoding.beam import Beams
 from cutaway.decoding.candidates import Candidates, is_alive
-from cutaway.decoding.plan import Plan, Request
+from cutaway.decoding.plan import Plan
 from cutaway.decoding.processors import process_logits
 from cutaway.decoding.sample import Sampling
-from cutaway.decoding.state import DecodingState
+from cutaway.decoding.state import DecodingState, Finished
 from cutaway.decoding.top import LogProbs
 from cutaway.engines.native import Native
 from cutaway.errors import InputError
@@ -62,15 +62,17 @@ def search(
         generation = replace(generation, alternatives=ALTERNATIVES)
     decode = None if model.tokenizer is None else model.tokenizer.decode
     plan = Plan(running_network(model), replace(generation, scores=True), model.usage, decode)
-    requests = [plan.ask(0, prompt)]
-    texts = Sampling(plan, requests) if plan.beams == 1 else _TracedBeams(plan, requests)
-    while not (found := texts.take_finished()):
+    requests, recorder = [plan.request(0, prompt)], _CandidateRecorder(plan.options.beam_groups)
+    search = Sampling(plan, requests) if plan.beams == 1 else Beams(plan, requests, recorder.record)
+    found: Sequence[Finished] = ()
+    while not found:
         check()
-        texts.step()
+        search.step()
+        found = search.take_finished()
     [(_, written)] = found
     if not written or math.isnan(written[0].score):
         raise InputError("the model can't write: its numbers have become infinite or NaN; change less of it")
-    return SearchTrace(tuple(written), tuple(texts.steps) if isinstance(texts, _TracedBeams) else ())
+    return SearchTrace(tuple(written), tuple(recorder.steps))
 
 
 def running_network(model: "Model") -> Network:
@@ -85,27 +87,25 @@ def running_network(model: "Model") -> Network:
     return engine.network
 
 
-class _TracedBeams(Beams):
-    """Beam search that records its candidates."""
+class _CandidateRecorder:
+    """The candidates of a beam search over one text, step by step."""
 
-    def __init__(self, plan: Plan, requests: Sequence[Request]) -> None:
+    def __init__(self, n_groups: int) -> None:
+        self.n_groups = n_groups
         self.steps: list[tuple[Candidate, ...]] = []
         self._continued: list[int | None] = [None]  # each beam's number as a candidate
         self._next: list[int | None] = []
         self._count = 0
-        super().__init__(plan, requests)
 
-    def _advance(self, group: int, found: Candidates, probs: LogProbs) -> Candidates:
+    def record(self, group: int, found: Candidates, ends: Tensor, chosen: Candidates, logprobs: LogProbs) -> None:
         if group == 0:
             self.steps.append(())
             self._next = []
-        ends, _ = self._ends(found)
-        chosen = super()._advance(group, found, probs)
-        candidates = [part[0].tolist() for part in (*found.parts, ends)]
-        logprobs = probs.logprobs(found.parents[0], found.tokens[0]).tolist()
+        values = logprobs.of(found.parents[0], found.tokens[0]).tolist()
+        rows = zip(*(part[0].tolist() for part in (*found.parts, ends)), values, strict=True)
         beams = list(zip(chosen.parents[0].tolist(), chosen.tokens[0].tolist(), strict=True))
         numbers: dict[tuple[int, int], int] = {}
-        for score, parent, token, ended, logprob in zip(*candidates, logprobs, strict=True):
+        for score, parent, token, ended, logprob in rows:
             if not is_alive(score):
                 continue
             kept = not ended and (parent, token) in beams
@@ -114,9 +114,8 @@ class _TracedBeams(Beams):
             numbers[parent, token] = self._count
             self._count += 1
         self._next += [numbers.get(beam) for beam in beams]
-        if group == self.groups - 1:
+        if group == self.n_groups - 1:
             self._continued = self._next
-        return chosen
 
 
 @torch.inference_mode()
@@ -129,6 +128,6 @@ def next_logits(
     room = max(len(prefix) + 2, usual.min_new_tokens or 0)
     usual = replace(usual, prefix=tuple(prefix), max_new_tokens=room, stop=(), beams=1, beam_groups=1, diversity=0.0)
     plan = Plan(network, usual, usage)
-    rows = DecodingState(plan, [plan.ask(0, prompt)])
-    logits_V = rows.logits_RV[0].float().cpu()
-    return logits_V, process_logits(rows, rows.logits_RV.clone())[0].float().cpu()
+    state = DecodingState(plan, [plan.request(0, prompt)])
+    logits_RV = state.read()
+    return logits_RV[0].cpu(), process_logits(state, logits_RV.clone())[0].cpu()

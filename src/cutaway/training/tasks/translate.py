@@ -12,12 +12,12 @@ from torch import Tensor
 from cutaway.data.batches import batches_of
 from cutaway.data.clean import Dropped
 from cutaway.data.encoding import Encode, EncodedTexts
+from cutaway.decoding.windows import Materialized
 from cutaway.machine.threads import side_by_side
 from cutaway.models.network import Network
 from cutaway.models.usage import Usage
 from cutaway.parts.tap import anybody_listens
 from cutaway.progress import Pace
-from cutaway.tasks.batching import Materialized
 from cutaway.tasks.options import Options
 from cutaway.text.bpe_dropout import Sampled
 from cutaway.text.source_target import TwoTokenizers
