@@ -1,6 +1,5 @@
 """Beam search beyond what transformers has: groups kept apart, forced words; and what is told of each token."""
 
-import random
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -13,20 +12,9 @@ from cutaway.decoding.search import write
 from cutaway.errors import InputError
 from cutaway.generation import Generation, Prompt, Written
 from cutaway.models.usage import Usage
-from tests.support.scripted_network import Script, Scripted
+from tests.support.scripted_network import END, Script, Scripted, V, random_script
 
-V, END = 20, 1
 USAGE = Usage(end=(END,))
-
-
-def random_script(seed: int) -> Script:
-    """Logits that depend on the last two tokens."""
-
-    def script(history: tuple[int, ...]) -> list[float]:
-        r = random.Random(f"{seed} {history[-2:]}")
-        return [r.gauss(0, 2) + (0.5 if token == END else 0.0) for token in range(V)]
-
-    return script
 
 
 def best(

@@ -16,9 +16,8 @@ from cutaway.decoding.state import DecodingState
 from cutaway.decoding.stops import find_stop, n_streamable
 from cutaway.generation import Generation, Prompt
 from cutaway.models.usage import Usage
-from tests.decoding.test_beams import V, random_script
 from tests.support.families import noisy, shrunk
-from tests.support.scripted_network import Script, Scripted
+from tests.support.scripted_network import Script, Scripted, V, random_script
 from tests.support.writing_networks import prompts, writer
 
 PIECES = [

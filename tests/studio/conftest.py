@@ -1,15 +1,13 @@
 """The models of the studio's tests: the one that ships, and a tiny one of each family."""
 
-import io
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
-from PIL import Image
 
 import cutaway
 from cutaway.model import Model
+from tests.support import images
 from tests.support.studio_models import all_families
 from tests.support.studio_server import Served, serving
 
@@ -34,7 +32,4 @@ def served(models: dict[str, Model]) -> Iterator[Served]:
 @pytest.fixture(scope="session")
 def picture() -> bytes:
     """A PNG file of coloured noise."""
-    pixels = np.random.default_rng(0).integers(0, 256, (40, 40, 3), dtype=np.uint8)
-    file = io.BytesIO()
-    Image.fromarray(pixels).save(file, "PNG")
-    return file.getvalue()
+    return images.as_bytes(images.picture(40, 40))

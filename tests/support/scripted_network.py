@@ -1,5 +1,6 @@
 """A network whose logits are scripted, so that what a search must do with them is known exactly."""
 
+import random
 from collections.abc import Callable, Sequence
 
 import torch
@@ -10,6 +11,7 @@ from cutaway.models.network import Network
 from cutaway.parts.cache import Cache, Memory
 
 LENGTH = 64  # of a history
+V, END = 20, 1  # of the random scripts: how many tokens, and which one ends a text
 Script = Callable[[tuple[int, ...]], Sequence[float]]
 """The tokens so far -> the logits of the next."""
 
@@ -50,3 +52,13 @@ class Scripted(Network):
             for row in hidden_BTD.tolist()
         ]
         return torch.tensor(rows, dtype=torch.float32)
+
+
+def random_script(seed: int) -> Script:
+    """Logits that depend on the last two tokens."""
+
+    def script(history: tuple[int, ...]) -> list[float]:
+        r = random.Random(f"{seed} {history[-2:]}")
+        return [r.gauss(0, 2) + (0.5 if token == END else 0.0) for token in range(V)]
+
+    return script

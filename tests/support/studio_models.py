@@ -38,10 +38,3 @@ def all_families(folder: Path) -> dict[str, Path]:
     tiny.vit(paths["vit"])
     small.model("bahdanau-gru").save(paths["bahdanau"])
     return paths
-
-
-if __name__ == "__main__":
-    import sys
-
-    for path in all_families(Path(sys.argv[1])).values():
-        print(path)

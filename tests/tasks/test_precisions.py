@@ -10,7 +10,7 @@ import torch
 import cutaway
 from cutaway.model import Model
 from tests.support import hf_models as tiny
-from tests.tasks.test_recognize import picture
+from tests.support.images import picture
 
 Call = Callable[..., list[float]]
 CONTEXT = "the cat sat on the mat."

@@ -19,6 +19,7 @@ from cutaway.model import Model
 from cutaway.tasks import image_processing as module
 from cutaway.tasks.image_processing import pixels_of, processing_of
 from tests.support import hf_models as tiny
+from tests.support.images import as_bytes, picture
 
 PREPROCESSORS: dict[str, dict[str, Any]] = {
     "plain": {"do_resize": True, "size": {"height": 12, "width": 12}},
@@ -35,19 +36,6 @@ PREPROCESSORS: dict[str, dict[str, Any]] = {
     "not normalised": {"size": {"height": 12, "width": 12}, "do_normalize": False},
     "from 0 to 255": {"size": {"height": 12, "width": 12}, "do_rescale": False, "do_normalize": False},
 }  # fmt: skip
-
-
-def picture(width: int = 31, height: int = 17, mode: str = "RGB", seed: int = 0) -> Image.Image:
-    generator = torch.Generator().manual_seed(seed)
-    channels = len(mode)
-    data = torch.randint(256, (height * width * channels,), generator=generator).tolist()
-    return Image.frombytes(mode, (width, height), bytes(data))
-
-
-def as_bytes(image: Image.Image, kind: str = "PNG") -> bytes:
-    out = io.BytesIO()
-    image.save(out, kind)
-    return out.getvalue()
 
 
 @pytest.fixture(scope="module")
