@@ -77,7 +77,7 @@ class Connection(H11Protocol):
 
     @property
     def is_at_work(self) -> bool:
-        """On a request of somebody who has the token."""
+        """On a request that came with the token."""
         return not self.at_rest and TRUSTED in self.cycle.scope.get("state", {})
 
     def _make_room(self) -> None:

@@ -1,4 +1,4 @@
-/** Images to look at. An address can't hold one, so it holds a short name, and this tab remembers which image that is. */
+/** Input images. An address holds only a short name; this tab keeps the image of that name. */
 
 const KEY = 'cutaway-image-'
 

@@ -1,4 +1,4 @@
-/** The models there are, and the run that all views look at. */
+/** The studio's models, and the run that all views share. */
 
 import { file, Latest, sentence, source, UserError } from './api'
 import { router } from './router.svelte'

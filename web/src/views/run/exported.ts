@@ -17,7 +17,7 @@ export function exported(
   open: string[],
   head: number,
   spoken: Place | null,
-  looked: ValueInfo | undefined,
+  selected: ValueInfo | undefined,
 ): Exportable {
   const values = path
     .filter(({ id }) => open.includes(id))
@@ -28,10 +28,10 @@ export function exported(
     title: `cutaway ${trace.model} ${trace.text ?? ''}`,
     svg: () => drawn(trace, path, values, head, spoken),
     table: () => {
-      if (looked) return matrix(trace, looked, head)
+      if (selected) return matrix(trace, selected, head)
       return values.length > 0 ? numbers(trace, values, head) : said(trace)
     },
-    short: () => (looked ? matrix(trace, looked, head) : said(trace)),
+    short: () => (selected ? matrix(trace, selected, head) : said(trace)),
     trace: trace.id,
   }
 }
@@ -84,7 +84,7 @@ async function drawn(
   return svg(column(pictures), theme)
 }
 
-/** The stage that is looked at, as it stands on the page. */
+/** The selected stage, as it stands on the page. */
 async function matrix(trace: TraceInfo, value: ValueInfo, head: number): Promise<Table> {
   const shown = face(value, head)
   const { values: cells } = await source.slice(trace.id, value.name, shown.at)
