@@ -108,7 +108,7 @@ def test_bodies_are_json_and_short(bounded: Served) -> None:
         ({"edits": [{"kind": "patch", "value": "*", "trace": "gone"}]}, 404, "no longer here"),
         ({"image": "aGk="}, 400, "en-fr reads text"),
         ({"target": "x", "prefix": [1]}, 400, "give one of them"),
-        ({"edits": [{"kind": "scale", "value": "*.heads", "by": 1e38}]}, 400, "it can't write"),
+        ({"edits": [{"kind": "scale", "value": "*.heads", "by": 1e38}]}, 400, "can't write: its numbers"),
         ({"edits": [{"kind": "scale", "value": "*.heads", "by": 1e40}]}, 400, "as float32 is"),
         ({"edits": [{"kind": "set", "value": "head.vocabulary.logits", "at": [0, 0, 0], "to": 1e39}]}, 400, "float32"),
         ({"colour": "red"}, 422, "colour"),
