@@ -3,7 +3,6 @@
 import re
 import subprocess
 import sys
-import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from cutaway.data.pairs import Pair, PairSpec, digest, read_pairs
 from cutaway.data.rows import BadRow
 from cutaway.errors import ConfigError, InputError
 from tests.support.data_files import PAIRS, Texts, csv_bytes, jsonl, lines, tsv, write, write_parquet
+from tests.support.memory import peak_of
 
 
 def aligned(folder: Path, pairs: Texts, ending: str = "") -> PairSpec:
@@ -221,9 +221,6 @@ def test_nothing_heavy_is_imported_before_it_is_needed() -> None:
 
 def test_a_file_is_not_held(tmp_path: Path) -> None:
     spec = aligned(tmp_path, [(f"the sentence {i}", f"la phrase {i}") for i in range(20_000)])
-    tracemalloc.start()
-    n = sum(1 for _ in read_pairs(spec))
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
+    n, peak = peak_of(lambda: sum(1 for _ in read_pairs(spec)))
     assert n == 20_000
     assert peak < 1_500_000, "all of them are 5 MB; the first 1,000 are looked at together"

@@ -2,7 +2,6 @@
 
 import json
 import sys
-import tracemalloc
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
@@ -15,6 +14,7 @@ from cutaway.data.rows import BadRow, TextRow
 from cutaway.data.tables import kind_of, rows
 from cutaway.errors import InputError
 from tests.support.data_files import COMPRESS, PAIRS, Texts, csv_bytes, jsonl, lines, nested, tsv, write, write_parquet
+from tests.support.memory import peak_of
 
 WRITERS: dict[str, Callable[[Texts], bytes]] = {
     "train.tsv": tsv, "train.csv": csv_bytes, "train.jsonl": jsonl, "train.ndjson": jsonl, "train.json": nested,
@@ -259,9 +259,6 @@ def test_a_file_is_not_held(tmp_path: Path, name: str) -> None:
     kinds = {"a.en": lambda: lines([a for a, _ in pairs]), "a.tsv.gz": lambda: tsv(pairs)}
     kinds |= {"a.csv": lambda: csv_bytes(pairs), "a.jsonl.gz": lambda: jsonl(pairs)}
     path = write(tmp_path / name, kinds[name]())
-    tracemalloc.start()
-    n = sum(1 for _ in rows(path))
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
+    n, peak = peak_of(lambda: sum(1 for _ in rows(path)))
     assert n == 8_000
     assert peak < 600_000, "the rows together are over 2 MB"

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import cutaway
-from cutaway.errors import CutawayError, InputError
+from cutaway.errors import InputError
 from cutaway.generation import Generation
 from cutaway.model import Model
 from cutaway.models.build import build
@@ -33,6 +33,7 @@ from cutaway.seeing.trace.trace import Trace
 from tests.support import families
 from tests.support import small_models as small
 from tests.support.families import TRANSFORMERS, example_inputs, noisy, shrunk
+from tests.support.mistakes import assert_mistakes
 
 CLOSE = {"rtol": 2e-5, "atol": 2e-5}  # the same float32 arithmetic, by another kernel
 SPEAKING = [name for name in TRANSFORMERS if name not in ("bert-tiny", "distilbert-base")]
@@ -375,11 +376,7 @@ def test_mistakes_are_one_sentence() -> None:
         (lambda: integrated_gradients(vector, "The cat"), "bert-tiny predicts no words and no classes"),
         (lambda: integrated_gradients(model("vit-tiny"), *given("vit-tiny"), baseline=3), "baseline=3 is a token; the baseline of an image is grey, so leave it out"),
     ]  # fmt: skip
-    for mistake, sentence in mistakes:
-        with pytest.raises(CutawayError) as caught:
-            mistake()
-        assert str(caught.value).startswith(sentence), str(caught.value)
-        assert "\n" not in str(caught.value)
+    assert_mistakes(mistakes)
 
 
 # ruff: noqa: E501
