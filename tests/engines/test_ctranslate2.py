@@ -224,7 +224,10 @@ def test_prompts_are_taken_as_they_are_needed(loaded: Any) -> None:
 
     texts = engine_of(network, 36, 0).write(many(), Generation(max_new_tokens=1, batch_tokens=8))
     next(texts)
-    assert taken == 16 * 8 // 4
+    assert taken == 1, "the first windows are small"
+    for _ in range(500):
+        next(texts)
+    assert taken <= 501 + 16 * 8 // 4
 
 
 def test_options_under_other_names(loaded: Any) -> None:
