@@ -61,14 +61,14 @@ def test_who_has_seen_enough_stops_the_others() -> None:
 def test_what_goes_wrong_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     network, usage = writer("gpt2")
     calls = iter(range(100))
-    read = network.read
+    apply_head = network.apply_head
 
     def fails(*args):
         if next(calls) == 5:
             raise RuntimeError("out of paper")
-        return read(*args)
+        return apply_head(*args)
 
-    monkeypatch.setattr(network, "read", fails)
+    monkeypatch.setattr(network, "apply_head", fails)
     with pytest.raises(RuntimeError, match="out of paper"):
         list(write(network, prompts(network, 60), Generation(max_new_tokens=8, batch_tokens=60), usage))
     assert not workers()

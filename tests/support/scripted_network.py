@@ -46,7 +46,7 @@ class Scripted(Network):
         ends = range(whole.shape[1] - new.shape[1] + 1, whole.shape[1] + 1)
         return torch.stack([whole[:, end - LENGTH : end] for end in ends], 1)
 
-    def read(self, hidden_BTD: Tensor, mask: Tensor | None = None) -> Tensor:
+    def apply_head(self, hidden_BTD: Tensor, mask: Tensor | None = None) -> Tensor:
         rows = [
             [list(self.script(tuple(token for token in history if token >= 0))) for history in row]
             for row in hidden_BTD.tolist()

@@ -65,7 +65,7 @@ def test_is_cross_entropy(head: str, smoothing: float, rows: int, monkeypatch: p
     monkeypatch.setattr(loss_module, "_ROWS", rows)
     model, (hidden, labels) = network(HEADS[head]), inputs()
     hidden.requires_grad_()
-    logits, wanted = model.read(hidden).flatten(0, 1), labels.flatten()
+    logits, wanted = model.apply_head(hidden).flatten(0, 1), labels.flatten()
     total = F.cross_entropy(logits, wanted, ignore_index=IGNORED, reduction="sum", label_smoothing=smoothing)
     nll = F.cross_entropy(logits, wanted, ignore_index=IGNORED, reduction="sum")
     ours = language_loss(model, hidden, labels, smoothing=smoothing)
@@ -106,7 +106,7 @@ def test_agreement_is_r_drop(rows: int, monkeypatch: pytest.MonkeyPatch) -> None
     hidden, labels = inputs(batch=6)
     labels = torch.cat((labels[:3], labels[:3]))  # the same once more, dropped out otherwise
     hidden.requires_grad_()
-    logits, wanted = model.read(hidden).flatten(0, 1), labels.flatten()
+    logits, wanted = model.apply_head(hidden).flatten(0, 1), labels.flatten()
     total = F.cross_entropy(logits, wanted, ignore_index=IGNORED, reduction="sum", label_smoothing=0.1)
     log_p, log_q = logits.log_softmax(-1)[wanted != IGNORED].chunk(2)
     p_to_q = (log_p.exp() * (log_p - log_q)).sum()
@@ -163,5 +163,5 @@ def test_logits_never_exist_all_at_once(agreement: float, monkeypatch: pytest.Mo
         language_loss(model, hidden, labels, smoothing=0.1, agreement=agreement).total.backward()
     assert seen.most == 16 * words, "the logits of one chunk; the table has 6 · 500 numbers, all logits have 200 · 500"
     with Largest() as seen:
-        F.cross_entropy(model.read(hidden).flatten(0, 1), labels.flatten()).backward()
+        F.cross_entropy(model.apply_head(hidden).flatten(0, 1), labels.flatten()).backward()
     assert seen.most == batch * T * words, "which this would see"

@@ -68,7 +68,7 @@ class DecodingState:
         hidden_RTD = network.decode_hidden(new_RT, self.memory, self.cache, mask)
         if self.cache is not None:
             self._fed = ids_RT.shape[1]
-        logits_RTV = network.read(hidden_RTD[:, -n:])
+        logits_RTV = network.apply_head(hidden_RTD[:, -n:])
         if not self.begun:
             self.begun = True
             self._score_prefix(logits_RTV[:, :-1])

@@ -220,7 +220,7 @@ class CTranslate2(Engine):
 
     def read(self, inputs: Tensor, mask: Tensor | None = None, segments: Tensor | None = None) -> Tensor:
         found = self._forward(inputs, mask, segments)
-        return found if self.encoder is None else self.network.read(found.to(self._dtype()), mask)
+        return found if self.encoder is None else self.network.apply_head(found.to(self._dtype()), mask)
 
     def hidden(self, inputs: Tensor, mask: Tensor | None = None, segments: Tensor | None = None) -> Tensor:
         if self.encoder is None:

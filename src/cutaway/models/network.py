@@ -30,8 +30,8 @@ class Network(nn.Module, ABC):
         """`decode` up to the head: [B, T, D]. Losses that never hold all logits at once start here."""
 
     @abstractmethod
-    def read(self, hidden_BTD: Tensor, mask: Tensor | None = None) -> Tensor:
-        """What the head says of hidden states; the states themselves if there is no head."""
+    def apply_head(self, hidden_BTD: Tensor, mask: Tensor | None = None) -> Tensor:
+        """The head on hidden states: logits or a vector; the states themselves if there is no head."""
 
     @property
     def device(self) -> torch.device:
@@ -54,10 +54,10 @@ class Network(nn.Module, ABC):
         A step that fails (a listener raised, somebody pressed Ctrl-C) leaves the cache as it was: it can be repeated.
         """
         if not isinstance(cache, Cache):
-            return self.read(self.decode_hidden(tokens, memory, cache, mask), mask)
+            return self.apply_head(self.decode_hidden(tokens, memory, cache, mask), mask)
         before = cache.length, cache.mask, cache.state
         try:
-            return self.read(self.decode_hidden(tokens, memory, cache, mask), mask)
+            return self.apply_head(self.decode_hidden(tokens, memory, cache, mask), mask)
         except BaseException:
             cache.length, cache.mask, cache.state = before
             raise
@@ -99,7 +99,7 @@ class Network(nn.Module, ABC):
         `tokens` are the source of an encoder-decoder and `target` its output, shifted right.
         """
         hidden_BTD = self.hidden(tokens, target, mask=mask, target_mask=target_mask, segments=segments)
-        return self.read(hidden_BTD, mask if target is None else target_mask)
+        return self.apply_head(hidden_BTD, mask if target is None else target_mask)
 
     def _check_memory(self, memory: Memory | None, cache: Cache | None) -> None:
         if not self.has_decoder:

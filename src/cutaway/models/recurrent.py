@@ -240,7 +240,7 @@ class Recurrent(Network):
                 f"starts from an encoder's, {[n_rows, width]} each: give what encode(source) returned"
             )
 
-    def read(self, hidden_BTD: Tensor, mask: Tensor | None = None) -> Tensor:
+    def apply_head(self, hidden_BTD: Tensor, mask: Tensor | None = None) -> Tensor:
         return self.head(hidden_BTD, mask, self.table)
 
     @property

@@ -133,7 +133,7 @@ class Transformer(Network):
         assert self.decoder is not None
         return self.decoder(tokens, memory, mask=mask, cache=cache)
 
-    def read(self, hidden_BTD: Tensor, mask: Tensor | None = None) -> Tensor:
+    def apply_head(self, hidden_BTD: Tensor, mask: Tensor | None = None) -> Tensor:
         if self.head is None:
             return hidden_BTD
         return self.head(hidden_BTD, mask, self.table)

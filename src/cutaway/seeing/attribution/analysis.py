@@ -75,7 +75,7 @@ def read_early(network: Network, trace: Trace, name: str, row: int = 0) -> Tenso
         hidden_BTD = trace[name][row : row + 1].to(network.device)
         hidden_BTD = hidden_BTD if stack.final_norm is None else stack.final_norm(hidden_BTD)
         mask = None if mask is None else mask[row : row + 1].to(network.device)
-        return network.read(hidden_BTD, mask)[0].cpu()
+        return network.apply_head(hidden_BTD, mask)[0].cpu()
 
 
 @dataclass(frozen=True)
