@@ -267,7 +267,7 @@ def translations(report: Any, options: argparse.Namespace, shape: str) -> None:
         sources, references = (
             path.read_text(encoding="utf-8").splitlines()[:n] for path in (options.source, options.reference)
         )
-        prompts = model.tokenizer.ids_many(sources)
+        prompts = model.tokenizer.encode_ids(sources)
     else:
         model = translator(shape, options.quick)
         generator = torch.Generator().manual_seed(0)

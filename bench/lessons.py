@@ -88,7 +88,7 @@ def from_files(source: Path, target: Path, vocabulary: int, n_tokens: int, n_bat
     pairs = list(clean(read_pairs(spec), Rules(), Dropped()))
     texts = [[pair.source for pair in pairs], [pair.target for pair in pairs]]
     tokenizer = train_tokenizer((text for side in texts for text in side), "bpe", vocabulary, frame="end")
-    sides = [tokenizer.ids_many(side) for side in texts]
+    sides = [tokenizer.encode_ids(side) for side in texts]
     lengths = torch.tensor([[len(ids) for ids in side] for side in sides]).T
     fits = (lengths <= min(256, n_tokens)).all(dim=1).nonzero()[:, 0]
     batches = [fits[rows] for rows in batches_of(lengths[fits], n_tokens, seed=0)]

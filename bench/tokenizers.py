@@ -134,7 +134,7 @@ def main() -> None:
         ids, offsets, decoded, shown = compare(mine, theirs, lines)
         for text in shown:
             print(f"{folder.name} differs on {text!r}")
-        ours = speed(lambda mine=mine: mine.ids_many(plain))  # type: ignore[misc]
+        ours = speed(lambda mine=mine: mine.encode_ids(plain))  # type: ignore[misc]
         other = speed(lambda theirs=theirs: theirs(plain)["input_ids"])  # type: ignore[misc]
         counts = (mine.vocabulary_size, len(lines), ids, offsets, decoded)
         table.add_row(folder.name, mine.kind, *map(str, counts), f"{ours:,.0f}", f"{other:,.0f}")

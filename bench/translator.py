@@ -77,8 +77,8 @@ def train(
         model, state = Model(network, tokenizer, usage), {"epoch": 0, "step": 0}
     assert model.tokenizer is not None
     network = model.network.train()
-    sources = model.tokenizer.ids_many(texts[0])
-    targets = [ids[1:] for ids in model.tokenizer.ids_many(texts[1])]  # the start is the model's own
+    sources = model.tokenizer.encode_ids(texts[0])
+    targets = [ids[1:] for ids in model.tokenizer.encode_ids(texts[1])]  # the start is the model's own
     pairs = list(zip(sources, targets, strict=True))
     weights = dict(network.named_parameters())
     optimizer = torch.optim.AdamW(weights.values(), lr=rate, betas=(0.9, 0.98), eps=1e-9, weight_decay=1e-4, fused=True)

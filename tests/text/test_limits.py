@@ -166,7 +166,7 @@ def test_patterns_of_the_file_do_not_run_while_it_is_loaded(tmp_path: Path) -> N
 
 def test_a_pattern_that_gives_up_is_one_sentence(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     found = load(tmp_path, pre_tokenizer=split("(a+)+$"))
-    for encode in (found.encode, lambda text: found.encode_many([text]), lambda text: found.ids_many([text])):
+    for encode in (found.encode, lambda text: found.encode_many([text]), lambda text: found.encode_ids([text])):
         with pytest.raises(InputError, match="the model's tokenizer fails on this input: Onig: Regex search error"):
             encode("a" * 40 + "!")
     capfd.readouterr()  # the library writes of its panics on stderr

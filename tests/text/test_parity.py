@@ -62,9 +62,9 @@ def test_many_is_one_by_one(families: dict[str, Family], name: str) -> None:
     encodings = mine.encode_many(SAMPLES)
     assert encodings == [mine.encode(text) for text in SAMPLES]
     rows = [encoding.ids for encoding in encodings]
-    assert mine.ids_many(SAMPLES) == rows
-    assert mine.ids_many(SAMPLES, special=False) == [mine.encode(text, special=False).ids for text in SAMPLES]
-    assert mine.ids_many(SAMPLES, max_length=5) == [mine.encode(text, max_length=5).ids for text in SAMPLES]
+    assert mine.encode_ids(SAMPLES) == rows
+    assert mine.encode_ids(SAMPLES, special=False) == [mine.encode(text, special=False).ids for text in SAMPLES]
+    assert mine.encode_ids(SAMPLES, max_length=5) == [mine.encode(text, max_length=5).ids for text in SAMPLES]
     assert mine.decode_many(rows) == [mine.decode(row) for row in rows]
 
 

@@ -40,8 +40,8 @@ class Reversal(Task):
             tokenizer = setup.tokenizer_for(config, lambda: train, "end", watch)
         else:
             tokenizer = setup.tokenizer_of(kept)
-        ids = [EncodedTexts.of(tokenizer.ids_many(texts)) for texts in (train, list(map(turned, train)))]
-        valid_ids = [EncodedTexts.of(tokenizer.ids_many(texts)) for texts in (valid, list(map(turned, valid)))]
+        ids = [EncodedTexts.of(tokenizer.encode_ids(texts)) for texts in (train, list(map(turned, train)))]
+        valid_ids = [EncodedTexts.of(tokenizer.encode_ids(texts)) for texts in (valid, list(map(turned, valid)))]
         lengths = ids[1].lengths
         config = setup.with_steps(config, len(train), lengths, watch)
         model = kept or setup.writing_model(config, tokenizer, lengths)

@@ -307,7 +307,7 @@ TEXTS = ["the cat sat on the mat.", "the dogs sat on the mats, sadly!", "a cat, 
 def test_words_cut_anew_are_the_same_words() -> None:
     tokenizer = train_tokenizer(TEXTS, "bpe", 330, frame="end")
     sampled = Sampled(tokenizer, 0.3, seed=1)
-    plain = tokenizer.ids_many(TEXTS[:3])
+    plain = tokenizer.encode_ids(TEXTS[:3])
     drawn = [[sampled(ids, random.Random(i)) for i in range(20)] for ids in plain]
     for text, ids, ways in zip(TEXTS, plain, drawn, strict=False):
         assert {tokenizer.decode(way) for way in ways} == {text}
@@ -353,7 +353,7 @@ def test_two_vocabularies_survive_a_folder(tmp_path: Path) -> None:
 
 def test_cutting_anew_remembers_so_many_words_and_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     tokenizer = train_tokenizer(TEXTS, "bpe", 330, frame="end")
-    rows = tokenizer.ids_many(TEXTS)
+    rows = tokenizer.encode_ids(TEXTS)
     all_known, few_known = Sampled(tokenizer, 0.3, seed=1), Sampled(tokenizer, 0.3, seed=1)
     found = [all_known(row, random.Random(i)) for i, row in enumerate(rows)]
     monkeypatch.setattr(bpe_dropout, "_MOST", 2)

@@ -103,7 +103,7 @@ class Reader:
     def texts(self, texts: Sequence[str], *, overlap: float = 0.0) -> list[list[InputRow]]:
         """Each text as one row, or as windows; a text of which the tokenizer leaves nothing is its frame alone."""
         before, after = map(len, self.frame.parts)
-        found = self.tokenizer.ids_many(texts)
+        found = self.tokenizer.encode_ids(texts)
         return [
             [InputRow(ids, [], before, 0, len(ids) - before - after)]
             if self.limit is None or len(ids) <= self.limit

@@ -85,7 +85,7 @@ class FastTokenizer(Tokenizer):
             found = self.backend.encode_batch(texts, add_special_tokens=special)
         return [_encoding(one, max_length) for one in found]
 
-    def ids_many(
+    def encode_ids(
         self, texts: Sequence[str], *, special: bool = True, max_length: int | None = None, target: bool = False
     ) -> list[list[int]]:
         for text in texts:

@@ -55,11 +55,11 @@ class TwoTokenizers(Tokenizer):
         side = self.target if target else self.source
         return side.encode_many(texts, special=special, max_length=max_length)
 
-    def ids_many(
+    def encode_ids(
         self, texts: Sequence[str], *, special: bool = True, max_length: int | None = None, target: bool = False
     ) -> list[list[int]]:
         side = self.target if target else self.source
-        return side.ids_many(texts, special=special, max_length=max_length)
+        return side.encode_ids(texts, special=special, max_length=max_length)
 
     def decode(self, ids: Iterable[int], *, skip_special: bool = True) -> str:
         return self.target.decode(ids, skip_special=skip_special)

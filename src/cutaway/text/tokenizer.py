@@ -112,7 +112,7 @@ class Tokenizer(ABC):
     ) -> list[Encoding]:
         """Many texts, or pairs of texts; `target`: as encode_target."""
 
-    def ids_many(
+    def encode_ids(
         self, texts: Sequence[str], *, special: bool = True, max_length: int | None = None, target: bool = False
     ) -> list[list[int]]:
         """Only the ids of many texts, for training: faster than encode_many."""

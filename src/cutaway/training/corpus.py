@@ -143,7 +143,7 @@ class TextCorpus:
             return ((line,) for line in self.lines(which))
 
         made_of = [which, json.dumps(self.digests), tokenizer_digest(tokenizer)]
-        return encoded({"text": lambda texts: tokenizer.ids_many(texts, special=False)}, made_of, read, _ANY)
+        return encoded({"text": lambda texts: tokenizer.encode_ids(texts, special=False)}, made_of, read, _ANY)
 
 
 def _lines(files: tuple[str, ...]) -> Iterator[str]:

@@ -63,7 +63,7 @@ class Classification(Task):
             raise InputError(f"there are {len(labels):,} classes; a classifier needs 2 to {MOST_CLASSES:,} of them")
         corpus.only, most = frozenset(labels), config.data.max_tokens
         sides: dict[str, Encode] = {
-            "source": lambda texts: tokenizer.ids_many(texts, max_length=most),
+            "source": lambda texts: tokenizer.encode_ids(texts, max_length=most),
             "target": lambda texts: _numbers(texts, labels),
         }
         train, valid = setup.encoded_examples(corpus, sides, tokenizer)

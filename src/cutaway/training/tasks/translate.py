@@ -82,8 +82,8 @@ class Translation(Task):
             config = defaults.with_model(config, n_pairs, watch.say)
         tokenizer = _tokenizer(config, corpus, watch) if kept is None else setup.tokenizer_of(kept)
         sides: dict[str, Encode] = {
-            "source": lambda texts: tokenizer.ids_many(texts),
-            "target": lambda texts: tokenizer.ids_many(texts, target=True),
+            "source": lambda texts: tokenizer.encode_ids(texts),
+            "target": lambda texts: tokenizer.encode_ids(texts, target=True),
         }
         train, valid = setup.encoded_examples(corpus, sides, tokenizer)
         pairs = Pairs(train.sides["source"], train.sides["target"])
