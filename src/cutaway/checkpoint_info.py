@@ -24,7 +24,7 @@ Format = Literal["cutaway", "huggingface", "llama2.c"]
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredTensor:
     """One tensor of a file. `theirs`: its name there (llama2.c has none). `ours`: what it becomes, if it is used."""
 
     theirs: str | None
@@ -38,7 +38,7 @@ class CheckpointInfo:
     path: Path
     format: Format
     config: Config
-    stored: list[Stored]
+    stored: list[StoredTensor]
     n_bytes: int  # of the weights' files
     family: str | None = None  # None: cutaway's own, without a family of Hugging Face
     architecture: str | None = None
@@ -74,7 +74,7 @@ class CheckpointInfo:
         return {name: number for name, number in found.items() if number is not None}
 
 
-def facts(path: Path) -> CheckpointInfo:
+def read_info(path: Path) -> CheckpointInfo:
     """Of a folder (cutaway's own, or Hugging Face's) or a llama2.c file. What does not fit together is an error."""
     if path.is_file():
         return _llama2c(path)
@@ -95,7 +95,7 @@ def _huggingface(folder: Path) -> CheckpointInfo:
         path=folder,
         format="huggingface",
         config=checkpoint.config,
-        stored=[Stored(name, ours.get(name, ()), entry.shape, entry.dtype) for name, entry in entries.items()],
+        stored=[StoredTensor(name, ours.get(name, ()), entry.shape, entry.dtype) for name, entry in entries.items()],
         n_bytes=sum(file.stat().st_size for file in {entry.file for entry in entries.values()}),
         family=checkpoint.family.name,
         architecture=checkpoint.architecture,
@@ -124,7 +124,8 @@ def _native(folder: Path) -> CheckpointInfo:
         format="cutaway",
         config=described.config,
         stored=[
-            Stored(name, (name,) if name in used else (), entry.shape, entry.dtype) for name, entry in entries.items()
+            StoredTensor(name, (name,) if name in used else (), entry.shape, entry.dtype)
+            for name, entry in entries.items()
         ],
         n_bytes=sum(file.stat().st_size for file in {entry.file for entry in entries.values()}),
         family=family,
@@ -166,7 +167,7 @@ def _llama2c(file: Path) -> CheckpointInfo:
         path=file,
         format="llama2.c",
         config=config,
-        stored=[Stored(None, (name,), shape, torch.float32) for name, shape in shapes.items()],
+        stored=[StoredTensor(None, (name,), shape, torch.float32) for name, shape in shapes.items()],
         n_bytes=file.stat().st_size,
         family="Llama",
         tokenizer=llama2c.tokenizer_beside(file, header.vocabulary),

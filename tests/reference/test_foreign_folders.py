@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import cutaway
-from cutaway.checkpoint_info import facts, licence
+from cutaway.checkpoint_info import licence, read_info
 from cutaway.checkpoints.llama2c import tokenizer_beside
 from cutaway.checkpoints.sentence import read_pooling
 from cutaway.cli.info import info
@@ -79,7 +79,7 @@ def test_names_that_no_model_can_have() -> None:
 def test_a_folder_whose_name_is_not_utf_8(tmp_path: Path) -> None:
     """The safetensors library opens none."""
     folder = Model(cutaway.build(shrunk("gpt2"))).save(tmp_path / "\udcff")
-    for read in (facts, cutaway.load):
+    for read in (read_info, cutaway.load):
         with pytest.raises(CheckpointError, match="is not valid UTF-8"):
             read(folder)
 

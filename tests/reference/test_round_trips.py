@@ -14,7 +14,7 @@ from torch import Tensor
 
 import cutaway
 from bench.parity import make
-from cutaway.checkpoint_info import facts
+from cutaway.checkpoint_info import read_info
 from cutaway.cli.main import main
 from cutaway.model import Model
 from cutaway.models.config import Classifier
@@ -94,7 +94,7 @@ def test_the_old_head_does_not_come_back_beside_a_new_one(pretraining: Path, tmp
 
 def test_our_own_format_keeps_it_for_the_way_back(pretraining: Path, tmp_path: Path) -> None:
     cutaway.load(pretraining).save(tmp_path / "native")
-    found = facts(tmp_path / "native")
+    found = read_info(tmp_path / "native")
     assert found.ignored == [f"huggingface.{name}" for name in SECOND_HEAD]
     assert found.architecture == "BertForPreTraining"
     again = cutaway.load(tmp_path / "native")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import cutaway
-from cutaway.checkpoint_info import facts
+from cutaway.checkpoint_info import read_info
 from cutaway.errors import CheckpointError, ConfigError, InputError
 from cutaway.generation import Generation
 from cutaway.model import Model
@@ -137,13 +137,13 @@ def test_what_is_not_done_is_told(asking: Asking, tmp_path: Path, caplog: pytest
     told = ["guidance_scale=1.5, which cutaway does not do: texts are written without guidance",
             "max_time=3.0, which cutaway does not do: texts are not cut off by the clock"]  # fmt: skip
     assert sorted(lines) == sorted(f"{place} asks for {each}" for place in (folder, ours) for each in told)
-    found = facts(folder)
+    found = read_info(folder)
     assert found.unused_settings == {
         "temperature": "no sampling is asked for",
         "guidance_scale=1.5": "texts are written without guidance",
         "max_time=3.0": "texts are not cut off by the clock",
     }
-    assert facts(ours).unused_settings == found.unused_settings
+    assert read_info(ours).unused_settings == found.unused_settings
     assert found.unread_keys == ["new_idea"]
     caplog.clear()
     cutaway.load(asking(do_sample=True, num_beams=3))

@@ -40,7 +40,7 @@ def convert(
         return
     if dtype == "int8":
         raise CheckpointError("--dtype int8 belongs to --to ctranslate2; the other formats keep floating-point numbers")
-    from cutaway.checkpoint_info import facts
+    from cutaway.checkpoint_info import read_info
     from cutaway.cli.display.checkpoint import FORMATS, headline
     from cutaway.loading import load
 
@@ -52,7 +52,7 @@ def convert(
         )
     else:
         load(source, dtype=dtype, device="cpu", revision=revision).save(out, format=to)
-    written = facts(out)
+    written = read_info(out)
     record = {
         "folder": str(out),
         "format": written.format,

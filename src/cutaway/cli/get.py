@@ -15,12 +15,12 @@ def get(
     as_json: Json = False,
 ) -> None:
     """Fetch a model from the Hugging Face hub: its safetensors, config and tokenizer, never a pickle or code."""
-    from cutaway.checkpoint_info import facts
+    from cutaway.checkpoint_info import read_info
     from cutaway.checkpoints.hub import fetch
     from cutaway.cli.display.checkpoint import headline, record
     from cutaway.loading import SHIPPED, shipped
 
-    found = facts(SHIPPED / name if name in shipped() else fetch(name, revision=revision))
+    found = read_info(SHIPPED / name if name in shipped() else fetch(name, revision=revision))
     if as_json:
         show(json.dumps({"name": name} | record(found), indent=2))
         return

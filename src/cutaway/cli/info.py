@@ -18,11 +18,11 @@ def info(
     as_json: Json = False,
 ) -> None:
     """What a model is: family, sizes, tokenizer, licence. Reads the headers of its files, not the weights."""
-    from cutaway.checkpoint_info import facts
+    from cutaway.checkpoint_info import read_info
     from cutaway.cli.display import checkpoint
     from cutaway.loading import locate
 
-    found = facts(locate(name, revision=revision))
+    found = read_info(locate(name, revision=revision))
     if not as_json:
         checkpoint.print_checkpoint(found, tensors=tensors)
         return

@@ -5,7 +5,7 @@ from typing import Any
 
 from rich.table import Table
 
-from cutaway.checkpoint_info import CheckpointInfo, Stored
+from cutaway.checkpoint_info import CheckpointInfo, StoredTensor
 from cutaway.checkpoints.generation_settings import shortened
 from cutaway.checkpoints.usage import settings_of_usage
 from cutaway.checks import parse_int
@@ -33,7 +33,7 @@ def print_checkpoint(found: CheckpointInfo, *, tensors: bool) -> None:
             console.print(_line(stored, console.width), soft_wrap=True)
 
 
-def in_order(stored: list[Stored]) -> list[Stored]:
+def in_order(stored: list[StoredTensor]) -> list[StoredTensor]:
     """Tensors by their names, block 10 after block 9."""
     return sorted(stored, key=lambda each: _natural(each.theirs or joined(each.ours)))
 
@@ -137,12 +137,12 @@ def _natural(name: str) -> list[tuple[int, str]]:
     return [(-1 if (number := parse_int(step)) is None else number, step) for step in name.split(".")]
 
 
-def tensor_record(stored: Stored) -> dict[str, Any]:
+def tensor_record(stored: StoredTensor) -> dict[str, Any]:
     dtype = str(stored.dtype).removeprefix("torch.")
     return {"theirs": stored.theirs, "ours": list(stored.ours), "shape": list(stored.shape), "dtype": dtype}
 
 
-def _line(stored: Stored, width: int) -> str:
+def _line(stored: StoredTensor, width: int) -> str:
     """Their name, shape and dtype; ours below, if it is another."""
     ours = joined(stored.ours)
     name = stored.theirs or ours
