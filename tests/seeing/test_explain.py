@@ -239,7 +239,7 @@ def _nudged(trace: Trace, part: Part, seed: int) -> Any:
         nonlocal calls
         if axis < 0 or value.shape[axis] == whole.shape[axis]:
             return value + whole
-        t = whole.shape[axis] - 1 - calls if trace._facts[part.of].last_first else calls
+        t = whole.shape[axis] - 1 - calls if trace._info[part.of].last_first else calls
         calls += 1
         return value + whole.narrow(axis, t, 1)
 
@@ -656,7 +656,7 @@ def test_a_part_of_a_network_does_not_say_what_feeds_it() -> None:
 
 def test_a_value_without_a_rule_is_one_sentence() -> None:
     trace = by_hand()
-    trace._facts["encoder.blocks.0.self_attention.sharpness"] = TapInfo("BT", "?")
+    trace._info["encoder.blocks.0.self_attention.sharpness"] = TapInfo("BT", "?")
     trace.hear(torch.zeros(1, 2), "encoder.blocks.0.self_attention.sharpness")
     with pytest.raises(CutawayError, match="there is no rule for 'encoder.blocks.0.self_attention.sharpness'"):
         trace.explain("encoder.blocks.0.self_attention.sharpness")

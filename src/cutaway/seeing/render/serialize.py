@@ -59,7 +59,7 @@ def trace_to_json(model: "Model", trace: Trace, number: str = "", text: str | No
         "written": written,
         "cut": trace.search is not None and trace.search.written[0].ended == "length",
         "places": json_safe([asdict(place) for place in places(model, trace.output[0], words, TOP)]),
-        "values": [{"name": name, "shape": list(trace[name].shape), **asdict(trace.facts(name))} for name in trace],
+        "values": [{"name": name, "shape": list(trace[name].shape), **asdict(trace.info(name))} for name in trace],
         "precision": precision(trace),
     }
 

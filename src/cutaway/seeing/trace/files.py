@@ -41,7 +41,7 @@ def write(trace: Trace, folder: Path) -> Path:
         "config": None if trace.run.config is None else trace.run.config.to_json(),
         "words": vars(trace.words) | {"vocabulary": list(trace.words.vocabulary)},
         "search": None if trace.search is None else json_safe(asdict(trace.search)),
-        "values": {name: asdict(trace.facts(name)) for name in trace},
+        "values": {name: asdict(trace.info(name)) for name in trace},
     }
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -68,7 +68,7 @@ def read(folder: Path) -> Trace:
     except (OSError, SafetensorError) as error:
         raise CheckpointError(f"{folder / VALUES} can't be read: {error}; save the trace again") from None
     try:
-        trace = Trace({name: TapInfo(**facts) for name, facts in metadata["values"].items()})
+        trace = Trace({name: TapInfo(**info) for name, info in metadata["values"].items()})
         config = None if metadata["config"] is None else config_from_json(metadata["config"])
         trace.words = Words(**{name: _tuple(value) for name, value in metadata["words"].items()})
         trace.search = None if metadata["search"] is None else _search(metadata["search"])

@@ -56,8 +56,8 @@ class Trace(Mapping[str, Tensor]):
     the search of `model` for its text; all three are empty in the trace of a bare network.
     """
 
-    def __init__(self, facts: Mapping[str, TapInfo], run: Run | None = None) -> None:
-        self._facts = dict(facts)
+    def __init__(self, info: Mapping[str, TapInfo], run: Run | None = None) -> None:
+        self._info = dict(info)
         self._values: dict[str, list[Tensor]] = {}
         self.run = run or Run()
         self.output: Tensor | None = None
@@ -77,10 +77,10 @@ class Trace(Mapping[str, Tensor]):
 
     def axes(self, name: str) -> str:
         """One letter an axis, e.g. "BHTS"; `cutaway.parts` has the legend."""
-        return self.facts(name).axes
+        return self.info(name).axes
 
     def formula(self, name: str) -> str:
-        return self.facts(name).formula
+        return self.info(name).formula
 
     def labels(self, name: str) -> tuple[Sequence[str] | None, ...]:
         """The labels of each axis: tokens, classes or patches; None for an axis without labels."""
@@ -117,21 +117,21 @@ class Trace(Mapping[str, Tensor]):
 
         return write_page(self, Path(path).expanduser())
 
-    def facts(self, name: str) -> TapInfo:
-        if name not in self._facts:
-            raise UnknownNameError(unknown("value", name, self._facts, limit=12))
-        return self._facts[name]
+    def info(self, name: str) -> TapInfo:
+        if name not in self._info:
+            raise UnknownNameError(unknown("value", name, self._info, limit=12))
+        return self._info[name]
 
     def __getitem__(self, name: str) -> Tensor:
         values = self.every(name)
         if len(values) == 1:
             return values[0]
-        facts = self.facts(name)
-        time = facts.axes.find("T")
+        info = self.info(name)
+        time = info.axes.find("T")
         shapes = {tuple(value.shape[:time] + value.shape[time + 1 :]) for value in values}
         if time < 0 or len(shapes) > 1:
             raise InputError(f"'{name}' was computed {len(values)} times, in other shapes; see trace.every('{name}')")
-        joined = torch.cat(values[::-1] if facts.last_first else values, dim=time)
+        joined = torch.cat(values[::-1] if info.last_first else values, dim=time)
         self._values[name] = [joined]
         return joined
 
