@@ -11,7 +11,7 @@ import pytest
 from cutaway.errors import CutawayError, InputError
 from cutaway.parts.attention import Attention
 from cutaway.seeing.notes import arithmetic, notes
-from cutaway.seeing.notes.notes import Printing, Worked, agrees, compare
+from cutaway.seeing.notes.notes import Printing, WorkedExample, agrees, compare
 from cutaway.seeing.notes.worked_examples import Step
 
 THIRD = 1 / 3
@@ -54,7 +54,7 @@ MISPRINTED = {3, 5, 6, 9, 10, 11, 13, 15, 19}
 
 
 @pytest.fixture(scope="module")
-def worked() -> dict[int, Worked]:
+def worked() -> dict[int, WorkedExample]:
     return {example.number: example for example in notes.examples()}
 
 
@@ -68,7 +68,7 @@ def same(found: Any, expected: Any) -> bool:
 
 
 @pytest.mark.parametrize("number", TRUE)
-def test_the_true_value(number: int, worked: dict[int, Worked]) -> None:
+def test_the_true_value(number: int, worked: dict[int, WorkedExample]) -> None:
     found = notes.to_json(worked[number])["true"]
     assert same(found, TRUE[number]), found
 
@@ -77,11 +77,11 @@ def test_there_are_twenty() -> None:
     assert [example.number for example in notes.examples()] == list(range(1, 21))
 
 
-def test_exactly_these_are_misprinted(worked: dict[int, Worked]) -> None:
+def test_exactly_these_are_misprinted(worked: dict[int, WorkedExample]) -> None:
     assert {number for number, example in worked.items() if example.differs} == MISPRINTED
 
 
-def test_misprints_and_only_they_have_a_reason(worked: dict[int, Worked]) -> None:
+def test_misprints_and_only_they_have_a_reason(worked: dict[int, WorkedExample]) -> None:
     for number, example in worked.items():
         assert bool(example.reason and len(example.reason) > 40) == (number in MISPRINTED), number
 
@@ -95,7 +95,9 @@ def test_misprints_and_only_they_have_a_reason(worked: dict[int, Worked]) -> Non
         (19, [("the notes", "how many", "7 numbers", "6 numbers")]),
     ],
 )
-def test_which_numbers_are_wrong(number: int, expected: list[tuple[str, ...]], worked: dict[int, Worked]) -> None:
+def test_which_numbers_are_wrong(
+    number: int, expected: list[tuple[str, ...]], worked: dict[int, WorkedExample]
+) -> None:
     found = [(wrong.note, wrong.where, wrong.printed, wrong.true) for wrong in worked[number].differences]
     assert found == expected
 
@@ -162,14 +164,14 @@ def test_the_data_hold_no_true_values() -> None:
         )  # numbers would lose their digits
 
 
-def test_json_is_plain_and_says_minus_infinity_as_text(worked: dict[int, Worked]) -> None:
+def test_json_is_plain_and_says_minus_infinity_as_text(worked: dict[int, WorkedExample]) -> None:
     for example in worked.values():
         json.dumps(notes.to_json(example), allow_nan=False)
     steps = {step["name"]: step["value"] for step in notes.to_json(worked[15])["steps"]}
     assert steps["masked_scores"][0][1:] == ["-inf", "-inf", "-inf"]
 
 
-def test_json_tells_right_printings_from_wrong_ones(worked: dict[int, Worked]) -> None:
+def test_json_tells_right_printings_from_wrong_ones(worked: dict[int, WorkedExample]) -> None:
     printed = notes.to_json(worked[9])["printed"]
     assert [(it["note"], it["differs"]) for it in printed] == [
         ("worked out", False), ("in a table", True), ("in the sum", True)
@@ -206,12 +208,12 @@ def adds_up(text: str) -> bool:
     return bool(sides) and all(abs(evaluate(side) - evaluate(result)) <= close for side in sides)
 
 
-def sums(example: Worked) -> list[tuple[str, str]]:
+def sums(example: WorkedExample) -> list[tuple[str, str]]:
     return [(step.name, line.text) for step in example.steps for line in step.lines if line.of and " = " in line.text]
 
 
 @pytest.mark.parametrize("number", TRUE)
-def test_written_sums_add_up(number: int, worked: dict[int, Worked]) -> None:
+def test_written_sums_add_up(number: int, worked: dict[int, WorkedExample]) -> None:
     for name, text in sums(worked[number]):
         assert adds_up(text), f"{name}: {text}"
 
@@ -224,7 +226,7 @@ def test_the_reader_of_sums_can_say_no() -> None:
     assert not adds_up("[1 1 0] × [1 0 0] = [1 1 0]")
 
 
-def test_every_value_of_a_sum_is_the_step_s(worked: dict[int, Worked]) -> None:
+def test_every_value_of_a_sum_is_the_step_s(worked: dict[int, WorkedExample]) -> None:
     """Line by line the right side is the value in the table above it."""
     checked = 0
     for example in worked.values():
@@ -259,7 +261,7 @@ def test_every_value_of_a_sum_is_the_step_s(worked: dict[int, Worked]) -> None:
         (20, "combined", "[1 1 1] × [0 0 0] = [0 0 0]"),
     ],
 )
-def test_sums_are_written_as_on_paper(number: int, name: str, text: str, worked: dict[int, Worked]) -> None:
+def test_sums_are_written_as_on_paper(number: int, name: str, text: str, worked: dict[int, WorkedExample]) -> None:
     assert (name, text) in sums(worked[number])
 
 

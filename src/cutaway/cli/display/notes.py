@@ -10,7 +10,7 @@ from rich.text import Text
 from cutaway.cli.pager import Screen, paragraph, say
 from cutaway.seeing.notes import notes
 from cutaway.seeing.notes.arithmetic import number as written
-from cutaway.seeing.notes.notes import Worked, agrees, true_value
+from cutaway.seeing.notes.notes import WorkedExample, agrees, true_value
 from cutaway.seeing.notes.worked_examples import Step
 
 RIGHT, WRONG, ABSENT = Text("✓", "green"), Text("✗", "bold red"), Text("+", "cyan")
@@ -21,7 +21,7 @@ _VERDICT = _LABEL + _MARK + _PRINTED + _TRUE + 3
 _BESIDE = 130  # from this width on, reasons stand beside the numbers instead of below
 
 
-def print_all(chosen: Sequence[Worked]) -> None:
+def print_all(chosen: Sequence[WorkedExample]) -> None:
     """Each example: what is printed, what is true, and why they differ."""
     console = Screen()
     console.print("The lecture notes, recomputed", style="bold")
@@ -49,7 +49,7 @@ def print_all(chosen: Sequence[Worked]) -> None:
     console.print(f"`cutaway notes {wrong[0]}` shows example {wrong[0]} step by step.", style="dim")
 
 
-def print_one(worked: Worked) -> None:
+def print_one(worked: WorkedExample) -> None:
     """One example, step by step, with its sums written out."""
     console = Screen()
     console.print(Text.assemble((f"Example {worked.number}: {worked.title}", "bold"), (f"   {worked.topic}", "dim")))
@@ -71,7 +71,7 @@ def print_one(worked: Worked) -> None:
             say(console, text, indent=_MARGIN)
 
 
-def _compare(console: Screen, worked: Worked) -> None:
+def _compare(console: Screen, worked: WorkedExample) -> None:
     """What is printed beside what is true; below each other where there is no room, so that no row is broken."""
     if console.width >= _SIDE_BY_SIDE:
         _indented(console, _grid(console, _verdict(worked)))
@@ -95,7 +95,7 @@ def _shown(console: Screen, mark: Text) -> Text:
     return mark if console.can_show(mark.plain) else Text(_IN_ASCII[mark.plain], mark.style)
 
 
-def _mark(worked: Worked) -> Text:
+def _mark(worked: WorkedExample) -> Text:
     return WRONG if worked.differs else RIGHT if worked.printings else ABSENT
 
 
@@ -103,7 +103,7 @@ Row = tuple[str, Text, Text, Text]
 _HEADER: Row = ("", Text(), Text("the notes print", "dim"), Text("true", "dim"))
 
 
-def _verdict(worked: Worked) -> Iterator[Row]:
+def _verdict(worked: WorkedExample) -> Iterator[Row]:
     """Each printing beside what is true; then the results that are not printed."""
     before = None
     for printing in worked.printings:

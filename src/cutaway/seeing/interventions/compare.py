@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Likely:
+class Prediction:
     """A word or class and its probability."""
 
     id: int
@@ -41,7 +41,7 @@ class Place:
 
     label: str
     side: str | None
-    top: tuple[Likely, ...]
+    top: tuple[Prediction, ...]
 
 
 @dataclass(frozen=True)
@@ -181,7 +181,7 @@ def places(model: "Model | Network", output: Tensor, words: Words, top: int = 5)
     return tuple(
         Place(
             labels[i] if labels else str(i), side,
-            tuple(Likely(n, choices[n] if choices else str(n), p) for n, p in zip(ids, numbers, strict=True)),
+            tuple(Prediction(n, choices[n] if choices else str(n), p) for n, p in zip(ids, numbers, strict=True)),
         )
         for i, (ids, numbers) in enumerate(zip(best.indices.tolist(), best.values.tolist(), strict=True))
     )  # fmt: skip

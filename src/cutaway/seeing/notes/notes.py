@@ -43,7 +43,7 @@ class Misprint:
 
 
 @dataclass(frozen=True)
-class Worked:
+class WorkedExample:
     """One example, recomputed. `result`: the values that answer it, by step; `reason`: the cause of its misprints."""
 
     number: int
@@ -71,12 +71,12 @@ def data() -> dict[str, Any]:
     return dict(json.loads(text))
 
 
-def examples() -> list[Worked]:
+def examples() -> list[WorkedExample]:
     """All worked examples, in the order of the notes."""
     return [_work(record) for record in data()["examples"]]
 
 
-def example(number: int) -> Worked:
+def example(number: int) -> WorkedExample:
     """One worked example."""
     records = {record["number"]: record for record in data()["examples"]}
     if number not in records:
@@ -88,7 +88,7 @@ LARGEST, DECIMALS, WIDEST = 10.0, 4, 1024
 """Bounds of a user's numbers in an example: larger or finer ones make sums that can't be written out in a line."""
 
 
-def reworked(number: int, inputs: Mapping[str, Any]) -> Worked:
+def reworked(number: int, inputs: Mapping[str, Any]) -> WorkedExample:
     """An example with other numbers in its `inputs`, without the notes' printed values."""
     example(number)
     record = next(record for record in data()["examples"] if record["number"] == number)
@@ -132,10 +132,10 @@ def _like(old: Any, new: Any, where: str) -> Any:
     return int(new)
 
 
-def _work(record: Mapping[str, Any]) -> Worked:
+def _work(record: Mapping[str, Any]) -> WorkedExample:
     computed = {step.name: step for step in COMPUTE[record["compute"]](record["inputs"])}
     printings = [Printing(**printing) for printing in record["printings"]]
-    return Worked(
+    return WorkedExample(
         number=record["number"],
         title=record["title"],
         topic=record["topic"],
@@ -206,7 +206,7 @@ def _where(place: tuple[int, ...], rows: Sequence[str], columns: Sequence[str]) 
     return f"{name}, number {column + 1}" if name else f"number {column + 1}"
 
 
-def to_json(worked: Worked) -> dict[str, Any]:
+def to_json(worked: WorkedExample) -> dict[str, Any]:
     """A worked example as plain data.
 
     `true` is the value itself, or an object of values by name where an example has several results. Numbers are not
