@@ -75,7 +75,7 @@ class Family:
         """A config.json with the names of keys that this family reads."""
         more = {name: keys.data[other] for other, name in self.aliases.items() if other in keys.data}
         known = Keys({**more, **keys.data}, keys.where)
-        known.ignore(*keys.asked, *self.aliases)
+        known.ignore(*keys.used, *self.aliases)
         return known
 
     def canonical(self, name: str) -> str:

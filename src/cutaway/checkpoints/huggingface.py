@@ -114,7 +114,7 @@ def open_folder(folder: Path, head: Head | Saved | None = "saved") -> Checkpoint
     except (ConfigError, InputError) as error:
         raise CheckpointError(f"{path}: {error}") from None
     report = Report(unread_keys=keys.unread)
-    sources = KeyMatch(folder, family.names(config), contents, weights, asked=head != "saved").pairs(config, report)
+    sources = KeyMatch(folder, family.names(config), contents, weights, new_head=head != "saved").pairs(config, report)
     known = {"model_type": family.model_types[0]} | dict(keys.data)
     return Checkpoint(folder, family, name, known, config, weights, sources, report)
 
@@ -201,7 +201,7 @@ class KeyMatch:
     names: NameMap
     contents: Contents
     weights: Weights
-    asked: bool  # for a head that the folder may not have
+    new_head: bool  # a head is asked for that the folder may not have
 
     def pairs(self, config: TransformerConfig, report: Report) -> dict[str, ExpandedRule]:
         wanted = _shapes(config, len(self.weights), self.folder / CONFIG)
@@ -215,13 +215,13 @@ class KeyMatch:
                 sources[self.contents.places[theirs]] = pair
                 expected = tuple(pair.operation.save(tuple(wanted[name] for name in pair.ours)).shape)
                 misfits = self._misfits(self.contents.places[theirs], expected, pair)
-                if misfits and self.asked and _is_head(pair):  # another number of classes: this begins anew
+                if misfits and self.new_head and _is_head(pair):  # another number of classes: this begins anew
                     report.fresh.extend(pair.ours)
                     report.ignored.append(self.contents.places[theirs])
                     del sources[self.contents.places[theirs]]
                 else:
                     wrong += misfits
-            elif self.asked and _is_head(pair):
+            elif self.new_head and _is_head(pair):
                 report.fresh.extend(pair.ours)
             else:
                 wrong.append(f"{pair.theirs} is missing (our {', '.join(pair.ours)})")
@@ -246,9 +246,9 @@ class KeyMatch:
         return [] if entry.dtype.is_floating_point else [f"{name} holds {entry.dtype}, not floating-point numbers"]
 
     def _left_over(self, name: str, report: Report) -> list[str]:
-        if self.names.is_ignored(name) or (self.asked and name in self.names.head_names):
+        if self.names.is_ignored(name) or (self.new_head and name in self.names.head_names):
             report.ignored.append(self.contents.places[name])
-            if self.names.is_spare(name) and not self.asked:
+            if self.names.is_spare(name) and not self.new_head:
                 report.spare.append(name)
             return []
         original = self.names.copies.get(name)

@@ -49,11 +49,11 @@ class Keys:
     def __init__(self, data: Mapping[str, Any], where: str = "config.json") -> None:
         self.data = data
         self.where = where
-        self.asked: set[str] = set()
+        self.used: set[str] = set()
 
     def get(self, name: str, default: Any = None) -> Any:
         """The value as it stands; null counts as absent."""
-        self.asked.add(name)
+        self.used.add(name)
         value = self.data.get(name)
         return default if value is None else value
 
@@ -112,7 +112,7 @@ class Keys:
 
     def ignore(self, *names: str) -> None:
         """Keys that say nothing about the numbers of this family."""
-        self.asked.update(names)
+        self.used.update(names)
 
     def part(self, name: str) -> "Keys":
         """An object inside; empty if there is none."""
@@ -127,7 +127,7 @@ class Keys:
     @property
     def unread(self) -> list[str]:
         """Unknown keys: they may mean nothing, or something that cutaway does not do."""
-        known = self.asked | ELSEWHERE
+        known = self.used | ELSEWHERE
         return sorted(key for key in self.data if key not in known and not key.startswith("_"))
 
 
