@@ -8,7 +8,7 @@ from typing import Any, Literal
 import torch
 
 from cutaway.checkpoints import huggingface, llama2c, native
-from cutaway.checkpoints.fill import on_meta_safely
+from cutaway.checkpoints.assign import on_meta_safely
 from cutaway.checkpoints.usage import Files, idle_settings, unknown_settings, unused_settings
 from cutaway.checkpoints.weights import open_weights
 from cutaway.errors import CheckpointError, ConfigError

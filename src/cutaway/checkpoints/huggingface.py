@@ -14,9 +14,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from cutaway.checkpoints.assign import assign_weights, common_dtype, on_meta_safely, unwrap
 from cutaway.checkpoints.families import BY_MODEL_TYPE, FAMILIES
 from cutaway.checkpoints.family import Architecture, Contents, Family, is_bare
-from cutaway.checkpoints.fill import assign_weights, common_dtype, on_meta_safely, unwrap
 from cutaway.checkpoints.keys import RESOLVED, Keys
 from cutaway.checkpoints.rules import ExpandedRule, NameMap, Operation
 from cutaway.checkpoints.sentence import read_pooling, write_pooling

@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from cutaway.checkpoints.fill import assign_weights, on_meta_safely
+from cutaway.checkpoints.assign import assign_weights, on_meta_safely
 from cutaway.checkpoints.rules import SAME, Operation, halves
 from cutaway.errors import CheckpointError, ConfigError
 from cutaway.files import open_file

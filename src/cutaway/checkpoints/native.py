@@ -13,7 +13,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from cutaway import schema
-from cutaway.checkpoints.fill import assign_weights, common_dtype, on_meta_safely, unwrap
+from cutaway.checkpoints.assign import assign_weights, common_dtype, on_meta_safely, unwrap
 from cutaway.checkpoints.usage import GENERATION, IMAGES, SENTENCES, Files
 from cutaway.checkpoints.weights import (
     WEIGHTS,
