@@ -1,4 +1,4 @@
-"""From tensors to a network: its outline, with each parameter replaced by a loaded one."""
+"""From tensors to a network: made without numbers, then given each loaded tensor as a parameter."""
 
 from collections.abc import Iterable, Mapping
 

@@ -1,4 +1,4 @@
-"""What a family of checkpoints is: how its config reads, how its weights are named, and which heads it has."""
+"""A family of checkpoints: how its config reads, how its weights are named, and which heads it has."""
 
 from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from cutaway.models.config import Classifier, Head, SentenceVector, TransformerC
 
 @dataclass(frozen=True)
 class Contents:
-    """The tensors of a file, by the names that a family's rules use. What only the file knows is asked here."""
+    """The tensors of a file, by the names that a family's rules use. Questions that only the file answers."""
 
     places: Mapping[str, str]  # the rules' name -> the name in the file
     differ: Callable[[str, str], bool]  # whether two tensors hold different numbers
@@ -88,7 +88,7 @@ class Family:
         return name
 
     def prefix(self, architecture: str) -> str:
-        """What stands before the names of the body when this is saved."""
+        """The prefix of the body's names when this architecture is saved."""
         made = self.architectures[architecture]
         return "" if made.bare or not self.prefixes else made.prefix or self.prefixes[0]
 
@@ -117,7 +117,7 @@ def is_bare(head: Head | None) -> bool:
 
 
 def n_classes(keys: Keys) -> int:
-    """How many classes a classifier knows. Old files say num_labels, beside names of two classes that mean nothing."""
+    """The number of a classifier's classes. Old files give num_labels, beside two names that mean nothing."""
     labels = keys.get("id2label")
     if labels is None or keys.get("num_labels") is not None:
         return keys.count("num_labels", 2)

@@ -1,4 +1,4 @@
-"""The settings of generation_config.json as one table: what is obeyed, what is taken at one value, what says nothing.
+"""The settings of generation_config.json as one table: obeyed, accepted at one value only, or without meaning here.
 
 Every key of transformers' GenerationConfig is in one of the three groups; a test holds the list complete.
 """
@@ -40,7 +40,7 @@ def _beams(keys: Keys, name: str) -> int:
 
 
 def _number(low: float, high: float, *, above: bool = False, idle: float | None = None) -> Read:
-    """A number of this range (`above`: its low end is not part of it); `idle`: at this one it asks for nothing."""
+    """A number of this range (`above`: without its low end); at `idle` the setting is off."""
 
     def read(keys: Keys, name: str) -> float | None:
         value = keys.number(name, 0.0, low=low, high=high)
@@ -71,7 +71,7 @@ def _top_p(keys: Keys, name: str) -> float:
 
 
 def _cutoff(keys: Keys, name: str) -> float:
-    """Outside of 0 to 1 it asks for nothing."""
+    """Outside of 0 to 1 the setting is off."""
     value = keys.number(name, 0.0, low=-1e12)
     return value if 0 < value < 1 else 0.0
 
@@ -201,12 +201,12 @@ MEANINGLESS = frozenset(
     transformers_version _from_model_config
     """.split()  # noqa: SIM905
 )
-"""How the work is done and what is given besides the text: caches, drafts that are checked, compilation, outputs."""
+"""Settings that change no text: caches, speculative decoding, compilation, further outputs."""
 
 
 @dataclass(frozen=True)
 class GenerationSettings:
-    """What a folder asks for. `unused`: key and value -> what is done instead, where that may change a text."""
+    """The settings of a folder. `unused`: key and value -> what is done instead, where that may change a text."""
 
     changes: dict[str, Any] = field(default_factory=dict)  # fields of Generation
     unused: dict[str, str] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Models by name from the Hugging Face hub: what is needed of them, never a pickle unless asked for, never code."""
+"""Models by name from the Hugging Face hub: only the files they need, pickles only on request, never code."""
 
 import logging
 import re
@@ -29,7 +29,7 @@ OWNERS = {
     **dict.fromkeys(("gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl"), "openai-community"),
     **dict.fromkeys(("t5-small", "t5-base", "t5-large"), "google-t5"),
 }
-"""Presets whose names the hub knows, too, from the days when a model there needed no owner -> who owns it today."""
+"""Presets whose names were models of the hub before those needed an owner -> the owner today."""
 
 _PART = r"[A-Za-z0-9_](?:[\w.-]{0,94}\w)?"
 _NAME = re.compile(rf"{_PART}(?:/{_PART})?", re.ASCII)
@@ -46,7 +46,7 @@ def is_small(name: str) -> bool:
 
 
 def wanted(files: list[str], pickles: bool = False) -> list[str]:
-    """Which of a repository's files make the model: the small ones, then the weights once, in one file or in shards."""
+    """The files of a repository that make the model: the small ones, then the weights, in one file or in shards."""
     whole, index, shard = (PICKLE, PICKLE_INDEX, PICKLE_SHARD) if pickles else (WEIGHTS, INDEX, SHARD)
     small = [name for name in files if is_small(name)]
     if whole in files:
@@ -100,7 +100,7 @@ def fetch(name: str, *, revision: str | None = None, offline: bool = False, pick
 
 
 def _not_trained(name: str) -> str:
-    """What a preset is, where a model was asked for, and how to come to one."""
+    """An error for the name of a preset in place of a model's: what a preset is, and how to make a model of it."""
     config = preset(name)
     stack = config.encoder or config.decoder
     if isinstance(stack, StackConfig) and stack.patches is not None:
@@ -118,7 +118,7 @@ def _not_trained(name: str) -> str:
 
 
 def _check(name: str, revision: str | None) -> None:
-    """Both become parts of paths in the cache, which they must not leave."""
+    """Name and revision become parts of paths in the cache, which they must not leave."""
     if not _NAME.fullmatch(name) or ".." in name or "--" in name or name.endswith(".git"):
         raise CheckpointError(f"there is no folder {name!r}, and names on the hub look like owner/name")
     if revision is not None and not _REVISION.fullmatch(revision):
@@ -167,7 +167,7 @@ def _cached(name: str, revision: str | None, pickles: bool) -> Path | None:
 
 
 def _refusal(error: Exception, name: str, revision: str | None) -> str | None:
-    """What the hub answers, where it says no."""
+    """The hub's refusal as a sentence."""
     from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
 
     if isinstance(error, GatedRepoError):
@@ -180,7 +180,7 @@ def _refusal(error: Exception, name: str, revision: str | None) -> str | None:
 
 
 def _trouble(error: BaseException) -> str:
-    """Why there is no answer, or no useful one."""
+    """The reason for a failed request, in words."""
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
     if isinstance(error, LocalEntryNotFoundError) and error.__cause__ is not None:

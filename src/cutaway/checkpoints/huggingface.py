@@ -36,7 +36,7 @@ Saved = Literal["saved"]
 
 @dataclass
 class Report:
-    """What a checkpoint holds that the network does not use, and what the network has that it does not hold."""
+    """The differences of a checkpoint and the network: keys and tensors without a use, weights that begin anew."""
 
     unread_keys: list[str] = field(default_factory=list)  # of config.json: unknown to cutaway
     ignored: list[str] = field(default_factory=list)  # tensors left out: they say nothing, or belong to other heads
@@ -156,7 +156,7 @@ def _contents(family: Family, weights: Weights) -> Contents:
 
 
 def _architecture(keys: Keys, family: Family, contents: Contents) -> tuple[str, Architecture]:
-    """The one that config.json names; if it names none, the first that lacks nothing and leaves least over."""
+    """The architecture that config.json names, or else the first that lacks no tensor and leaves fewest over."""
     given = keys.get("architectures")
     if given:
         if not isinstance(given, list) or not isinstance(given[0], str):
@@ -195,7 +195,7 @@ def _shapes(config: TransformerConfig, n_tensors: int, where: object = "the conf
 
 @dataclass(frozen=True)
 class KeyMatch:
-    """The comparison of a file with what a config asks for; all that is wrong goes into one message."""
+    """The comparison of a file's tensors with a config; all differences go into one message."""
 
     folder: Path
     names: NameMap
@@ -280,7 +280,7 @@ class Origin:
 
     @property
     def architecture(self) -> str | None:
-        """What config.json calls it; None if it says nothing."""
+        """The name in config.json; None if it has none."""
         match self.keys.get("architectures"):
             case [str(name), *_]:
                 return name
@@ -368,7 +368,7 @@ def describe(config: TransformerConfig, origin: Origin | None = None) -> tuple[F
 
 
 def _written(family: Family, config: TransformerConfig) -> Contents:
-    """What a file of such a network will hold."""
+    """The tensors that a file of such a network will hold."""
     places = {pair.theirs: pair.theirs for pair in family.names(config).pairs(_shapes(config, 10**9))}
     return Contents(places, lambda *_: True)
 
@@ -376,7 +376,7 @@ def _written(family: Family, config: TransformerConfig) -> Contents:
 def _lost(
     family: Family, architecture: str, keys: Mapping[str, Any], contents: Contents, config: TransformerConfig
 ) -> list[str]:
-    """What the keys of a config.json would not give back of a config."""
+    """The fields of a config that the keys of a config.json would not give back."""
     head = config.head if is_bare(config.head) else family.architectures[architecture].read(Keys(keys), contents)
     return differences(config, family.read(Keys(keys), contents, head))
 

@@ -25,8 +25,8 @@ ACTIVATIONS: dict[str, Activation] = {
 }  # the first spelling of each is the one we write
 ACTIVATION_NAMES = {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())}
 
-# What says nothing about the numbers of a forward pass: where a model came from, how it was trained, what its classes
-# and tasks are called, how text is generated with it (see usage.py), and options of a library's own.
+# Keys that no forward pass reads: where a model came from, how it was trained, the names of its classes and tasks, how
+# text is generated with it (see usage.py), and options of a library's own.
 ELSEWHERE = frozenset(
     """
     architectures model_type transformers_version torch_dtype dtype torchscript use_bfloat16 use_cache

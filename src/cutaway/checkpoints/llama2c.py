@@ -28,7 +28,7 @@ from cutaway.text.tokenizer import Tokenizer
 MAGIC = 0x616B3432  # "ak42", before version 1
 LARGEST = 2**24
 PICKLES = (b"PK\x03\x04", b"\x80\x02")
-"""How files of torch.save begin: zip archives with a pickle in them, or before 2020 the pickle itself."""
+"""The first bytes of files of torch.save: zip archives with a pickle in them, or before 2020 the pickle itself."""
 
 
 @dataclass(frozen=True)
@@ -195,7 +195,7 @@ def tokenizer_beside(file: Path, size: int) -> Tokenizer | None:
 
 
 def _piece(text: str, score: float) -> sentencepiece.Piece:
-    """llama2.c writes spaces as spaces, and lines around the two control symbols."""
+    """A piece as SentencePiece spells it: llama2.c writes ▁ as a space, and line feeds around two control symbols."""
     kind = sentencepiece.NORMAL
     if text == "<unk>":
         kind = sentencepiece.UNKNOWN

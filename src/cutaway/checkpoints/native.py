@@ -1,4 +1,4 @@
-"""Our own format: a folder with config.json (what the network is) and model.safetensors (its numbers). No pickles."""
+"""cutaway's own format: a folder with config.json and model.safetensors. No pickles."""
 
 import json
 import logging
@@ -41,7 +41,7 @@ STANDING = "training"
 
 @dataclass(frozen=True)
 class Description:
-    """What config.json says: the network's config, its usage, and the files it had as a model of Hugging Face."""
+    """A read config.json: the network's config, its usage, and the files it had as a model of Hugging Face."""
 
     config: Config
     usage: Usage = field(default_factory=Usage)
@@ -111,12 +111,12 @@ def load(folder: str | Path, dtype: torch.dtype | None = None) -> Network:
 
 
 def of_network(entries: Mapping[str, HeaderEntry]) -> dict[str, HeaderEntry]:
-    """Those of a file's tensors that the network has."""
+    """The tensors of a file that the network has."""
     return {name: entry for name, entry in entries.items() if not name.startswith(SPARE)}
 
 
 def spare(folder: Path) -> dict[str, Tensor]:
-    """The others, mapped from the file, by the names they had where they came from."""
+    """The other tensors, mapped from the file, by their original names."""
     weights = open_weights(folder)
     return {name.removeprefix(SPARE): weights.tensor(name) for name in weights if name.startswith(SPARE)}
 
@@ -148,12 +148,12 @@ def warn_of_standing(folder: Path) -> None:
 
 
 def is_native(keys: dict[str, Any]) -> bool:
-    """Whether a config.json is of our own."""
+    """Whether a config.json is in cutaway's own format."""
     return keys.get("format") == FORMAT
 
 
 def describe(folder: Path) -> Description:
-    """What a saved network is, without its weights."""
+    """The config.json of a saved network."""
     path = folder / CONFIG
     if not path.is_file():
         raise CheckpointError(f"{folder} is not a saved model: it has no {CONFIG}")
@@ -197,7 +197,7 @@ Shapes = dict[str, tuple[int, ...]]
 
 
 def _check(path: Path, wanted: Shapes, found: Shapes) -> None:
-    """Every tensor is there, in its shape, and no other: all that is wrong in one message."""
+    """Every tensor is there, in its shape, and no other; all differences go into one message."""
     wrong = [f"{name} is missing" for name in wanted if name not in found]
     wrong += [f"{name} is not part of this model" for name in found if name not in wanted]
     wrong += [

@@ -96,7 +96,7 @@ class ExpandedRule:
 
 @dataclass(frozen=True)
 class NameMap:
-    """How a family names its weights.
+    """The names of a family's weights.
 
     `body` and `head` are kept apart because files with a head put a prefix before the names of the body (`bert.`).
     `copies` are tensors that may repeat another (an output table tied to the embedding). `ignored` are patterns of
@@ -158,7 +158,7 @@ def _expand(rule: Rule, names: Mapping[str, object], *, in_head: bool) -> Iterat
 
 
 def _blocks(names: Mapping[str, object]) -> int:
-    """How many blocks the deepest stack has."""
+    """The number of blocks of the deepest stack."""
     numbers = [int(match[1]) for name in names if (match := re.search(r"\.blocks\.(\d+)\.", name))]
     return max(numbers, default=-1) + 1
 

@@ -1,4 +1,4 @@
-"""How sentence-transformers says what a sentence's vector is: modules.json, and a folder for each module."""
+"""The pooling of sentence-transformers: modules.json, and a folder for each module."""
 
 import json
 from pathlib import Path, PurePosixPath

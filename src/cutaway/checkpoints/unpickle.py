@@ -42,7 +42,7 @@ Places = dict[str, str]
 
 
 def unpickle(source: Path, out: Path) -> Path:
-    """What `source`, a folder or one file, holds, as the folder `out`: the weights as safetensors, under the same names
+    """Converts `source`, a folder or one file, to the folder `out`: the weights as safetensors, under the same names
     and in the same dtypes, with the config and tokenizer files. `out` is complete or not there at all."""
     files, places = find_pickles(source)
     folder = files[0].parent
@@ -118,7 +118,7 @@ def _in_its_own_process(files: Sequence[Path], places: Places | None, out: Path)
 
 
 def main() -> None:
-    """Reads a job from stdin; says on stdout how it went."""
+    """Reads a job from stdin; writes its result to stdout."""
     job = json.load(sys.stdin)
     files = [Path(file) for file in job["files"]]
     try:

@@ -21,12 +21,12 @@ Files = Mapping[str, Mapping[str, Any]]
 
 
 def read_side_files(folder: Path) -> Files:
-    """What lies beside config.json, as it is."""
+    """The JSON files beside config.json, as they are."""
     return {name: read_json(folder / name) for name in (GENERATION, IMAGES, SENTENCES) if (folder / name).is_file()}
 
 
 def read_usage(files: Files, family: Family, config: TransformerConfig, where: Path) -> Usage:
-    """config.json, what generation_config.json says more, and the files for images and for sentence vectors."""
+    """The usage of a folder: config.json, generation_config.json, and the files for images and sentence vectors."""
     said = {key: value for key, value in files.get(GENERATION, {}).items() if value is not None}
     keys = Keys({**files[CONFIG], **said}, str(where / (GENERATION if said else CONFIG)))
     images = Keys(files.get(IMAGES, {}), str(where / IMAGES))
@@ -47,7 +47,7 @@ def read_usage(files: Files, family: Family, config: TransformerConfig, where: P
 
 
 def settings_keys(files: Files, where: Path) -> Keys:
-    """What says how to write: generation_config.json alone if there is one, as in transformers; else config.json."""
+    """The generation settings: generation_config.json alone if there is one, as in transformers; else config.json."""
     name = GENERATION if GENERATION in files else CONFIG
     return Keys(files[name], str(where / name))
 
@@ -153,7 +153,7 @@ def side_files(usage: Usage, config: TransformerConfig) -> Files:
 
 
 def settings_of_usage(usage: Usage) -> dict[str, Any]:
-    """What a model asks of its texts, in the keys of generation_config.json: all that is not as by default."""
+    """A model's generation settings under the keys of generation_config.json: all that differ from the defaults."""
     said = settings_of(usage.generation)
     if bad := [[token] for token in usage.never] + [list(word) for word in usage.generation.ban]:
         said["bad_words_ids"] = bad
@@ -163,7 +163,7 @@ def settings_of_usage(usage: Usage) -> dict[str, Any]:
 
 
 def idle_settings(usage: Usage) -> dict[str, str]:
-    """Those that have no part in a text as things are -> why."""
+    """The settings that have no effect beside the others -> why."""
     generation = usage.generation
     idle = {} if generation.sample else dict.fromkeys(sampling_options(generation), "no sampling is asked for")
     if usage.max_length is not None and generation.max_new_tokens is not None:
@@ -182,7 +182,7 @@ def without_settings(keys: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def unused_settings(files: Files) -> dict[str, str]:
-    """What a folder asks of its texts and does not get -> what is done instead."""
+    """The generation settings of a folder that are not obeyed -> what is done instead."""
     return read_settings(settings_keys(files, Path())).unused
 
 

@@ -1,7 +1,7 @@
 """Tensors on disk, as safetensors: one file, or several with an index.
 
 Reading maps the file into memory: nothing is copied until it is used or changed, and changes never reach the file. The
-header is checked here before anybody believes it. Writing goes tensor by tensor, so that saving needs no second copy.
+header is checked here before it is used. Writing goes tensor by tensor, so that saving needs no second copy.
 """
 
 import ctypes
@@ -34,7 +34,7 @@ _MOST_TENSORS = 20_000
 
 @dataclass(frozen=True)
 class HeaderEntry:
-    """What a header says of one tensor."""
+    """A tensor's entry in a header."""
 
     file: Path
     dtype: torch.dtype
@@ -137,7 +137,7 @@ def _open_shards(folder: Path) -> Weights:
 
 
 def read_header(file: Path) -> dict[str, HeaderEntry]:
-    """What the header says, once it is certain that every tensor lies in the file, none over another."""
+    """The entries of the header, checked: every tensor lies in the file, none over another."""
     try:
         size = file.stat().st_size
         with file.open("rb") as stream:
@@ -205,7 +205,7 @@ def tensor_to_write(tensor: Tensor) -> TensorToWrite:
 
 
 def narrowed(tensors: Iterable[Tensor], dtype: torch.dtype | None) -> torch.dtype:
-    """`dtype`, if it holds every number of these tensors; else their own: nothing that was learnt since is rounded."""
+    """`dtype`, if it holds every number of these tensors; else their own: new weights are not rounded."""
     tensors = list(tensors)
     own = tensors[0].dtype
     if dtype in (None, own) or not all(_same(tensor.to(dtype).to(own), tensor) for tensor in tensors):

@@ -1,4 +1,4 @@
-"""What a model is, as data. The defaults are the 2017 paper's base model; every departure is a visible field."""
+"""A model as data. The defaults are the 2017 paper's base model; every departure is a visible field."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self

@@ -1,4 +1,4 @@
-"""What is read off the last block: the next token, a masked token, a class, an answer, or one vector for the sentence.
+"""The heads: the next token, a masked token, a class, an answer, or one vector for the sentence, from the last block.
 
 Every head takes hidden_BTD, the mask of real tokens, and the embedding's table, which tied heads multiply by.
 """
@@ -96,7 +96,7 @@ class Pooler(nn.Module):
 
 
 class ClassifierHead(nn.Module):
-    """Which class the whole input is. -> logits [B, C]"""
+    """The class of the whole input. -> logits [B, C]"""
 
     def __init__(self, config: c.Classifier, d_model: int) -> None:
         super().__init__()
@@ -110,7 +110,7 @@ class ClassifierHead(nn.Module):
 
 
 class AnswerSpanHead(nn.Module):
-    """How likely each token starts, or ends, the answer. -> logits [B, T, 2]; padding can be neither."""
+    """The start and the end of an answer, scored for each token. -> logits [B, T, 2]; padding can be neither."""
 
     def __init__(self, d_model: int) -> None:
         super().__init__()

@@ -51,7 +51,7 @@ class Network(nn.Module, ABC):
     ) -> Tensor:
         """tokens [B, T] -> logits [B, T, V]. With a cache, give only the tokens that are new since the last call.
 
-        A step that fails (a listener raised, somebody pressed Ctrl-C) leaves the cache as it was: it can be repeated.
+        A step that fails (a listener raised, or Ctrl-C was pressed) leaves the cache as it was: it can be repeated.
         """
         if not isinstance(cache, Cache):
             return self.apply_head(self.decode_hidden(tokens, memory, cache, mask), mask)
@@ -94,7 +94,7 @@ class Network(nn.Module, ABC):
         target_mask: Tensor | None = None,
         segments: Tensor | None = None,
     ) -> Tensor:
-        """What the head says: logits [B, T, V], [B, C] or [B, T, 2], or a vector [B, D]; without a head, [B, T, D].
+        """The head's output: logits [B, T, V], [B, C] or [B, T, 2], or a vector [B, D]; without a head, [B, T, D].
 
         `tokens` are the source of an encoder-decoder and `target` its output, shifted right.
         """

@@ -140,7 +140,7 @@ class Attention(nn.Module):
         return self.q(x_BTD), self.k(source_BSD), self.v(source_BSD)
 
     def attend(self, q_BHTK: Tensor, kv: KV, bias: Bias = NO_BIAS) -> Tensor:
-        """softmax(q kᵀ · scale + bias) v: in one go where nobody listens and that is faster, else step by step. The
+        """softmax(q kᵀ · scale + bias) v: by a kernel where that is faster and no tap is heard, else step by step. The
         contract tests hold the two equal."""
         p = self.dropout if self.training else 0.0
         if not heard(*self.internal_taps) and (heads_BHTK := self.kernel(q_BHTK, kv, bias, p)) is not None:

@@ -1,4 +1,4 @@
-"""What decoding remembers between steps. The caller holds it; no module keeps a thing.
+"""Memory and Cache: the state of decoding between steps. The caller holds it; modules keep nothing.
 
 `Memory` is what the encoder made of the source. `Cache` is what the decoder made of the tokens so far: keys and values
 per block in a Transformer, the hidden state in a recurrent model.
@@ -80,7 +80,7 @@ class Cache:
     def of(self, name: str, *, grows: bool = True) -> KVCache:
         """The keys and values of one attention, empty at first. Those of the memory never grow.
 
-        What a step that failed half-way left behind is forgotten, so that it can be repeated.
+        The remains of a step that failed half-way are forgotten, so that it can be repeated.
         """
         if name not in self.kv:
             self.kv[name] = KVCache(self.capacity if grows else 0, grows=grows)

@@ -57,7 +57,7 @@ class Embedding(nn.Module):
         self.output = Tap("BTD", "the sum of these" + (", normalised" if self.norm is not None else ""))
 
     def length(self, tokens_BT: Tensor) -> int:
-        """How many places these tokens take."""
+        """The number of positions that these tokens take."""
         if not isinstance(tokens_BT, Tensor):
             raise InputError(f"tokens are {describe(tokens_BT)}; give a torch tensor of ids, [batch, length]")
         if tokens_BT.dim() != 2:
@@ -135,7 +135,7 @@ class PatchEmbedding(nn.Module):
         self.output = Tap("BTD", "class token and patch vectors, plus positions")
 
     def length(self, images_BCIJ: Tensor) -> int:
-        """How many places these images take."""
+        """The number of positions that these images take."""
         if not isinstance(images_BCIJ, Tensor):
             raise InputError(
                 f"images are {describe(images_BCIJ)}; give a torch tensor, [batch, channels, rows, columns]"

@@ -1,4 +1,4 @@
-"""Masks: who may look at whom. The only code that makes them.
+"""Masks: which queries may attend to which keys. The only code that makes them.
 
 A mask is boolean and True means *may attend*. Scores take it as a bias: 0 where one may look, -inf where not, so that
 softmax gives the hidden keys a weight of exactly 0.
@@ -86,7 +86,7 @@ def to_bias(visible: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
 
 @dataclass(frozen=True)
 class Bias:
-    """What an attention adds to its scores: the mask as 0 / -inf, and T5's position bias if there is one.
+    """The term that an attention adds to its scores: the mask as 0 / -inf, and T5's position bias if there is one.
 
     `dense` always says it whole (None: nothing to add). `causal` says that it is just the square look-ahead mask, for
     which fused kernels have a shortcut; a path that does not know the shortcut still has its mask.

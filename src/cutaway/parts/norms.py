@@ -1,7 +1,7 @@
 """Normalisation: layer norm (the Transformer's), RMS norm (T5's and Llama's), batch norm (for the notes' comparison).
 
-All compute in float32 at least, whatever the input is. Layer norm runs fused by torch, and written out when somebody
-listens, so that mean and variance can be seen.
+All compute in float32 at least, whatever the input is. Layer norm runs fused by torch, and written out when a tap is
+heard, so that mean and variance can be seen.
 """
 
 from typing import Literal

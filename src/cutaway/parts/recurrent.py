@@ -1,4 +1,4 @@
-"""RNN, GRU and LSTM, the road to the Transformer: one layer, by formula; torch's fused loop when nobody listens."""
+"""RNN, GRU and LSTM, the road to the Transformer: one layer, by formula; torch's fused loop without listeners."""
 
 from collections.abc import Callable
 from typing import Any, Literal
@@ -61,7 +61,7 @@ class RecurrentLayer(nn.Module):
             tap.last_first = reverse
 
     def first_state(self, like_BTE: Tensor) -> State:
-        """Zeros."""
+        """Zeros, as the state before the first token."""
         zeros_BD = like_BTE.new_zeros(like_BTE.shape[0], self.d_hidden)
         return (zeros_BD, zeros_BD) if self.cell == "lstm" else (zeros_BD,)
 
@@ -104,7 +104,7 @@ class RecurrentLayer(nn.Module):
     ) -> tuple[Tensor, State]:
         """`mask`, True = a real token: padding leaves the state as it was, and its own output is 0.
 
-        `u_weight`: `recurrent_weight()` drawn by a caller who goes step by step.
+        `u_weight`: `recurrent_weight()` drawn by a caller that goes step by step.
         """
         self._check(x_BTE, state, mask_BT)
         state = self.first_state(x_BTE) if state is None else state

@@ -1,7 +1,7 @@
 """Taps: named points where a value can be seen, or replaced, while the network runs.
 
-A tap is an identity. With nobody listening it returns its argument; who listens is kept in a context variable, so
-nothing hangs on the modules afterwards and two threads on one network do not hear each other.
+A tap is an identity: without a listener it returns its argument. Listeners are kept in a context variable, so nothing
+hangs on the modules afterwards and two threads on one network do not hear each other.
 """
 
 import re
@@ -25,12 +25,12 @@ LONGEST = 200
 
 _lock = Lock()
 _n_listening = 0
-"""In all threads. While nobody listens anywhere, a tap has this one number to look at."""
+"""In all threads: while it is 0, a tap looks at nothing else."""
 _listeners: ContextVar[Mapping["Tap", tuple[tuple[str, Listener], ...]] | None] = ContextVar("listeners", default=None)
 
 
 class Tap(nn.Module):
-    """tap(x) = x, unless somebody listens. It knows the axes of its value and the formula it came from.
+    """tap(x) = x, unless a listener replaces it. It knows the axes of its value and the formula it came from.
 
     `replaceable=False` marks a value that is computed only for looking (nothing downstream reads it). `last_first` one
     of a layer that reads the text from its end.
@@ -49,7 +49,7 @@ class Tap(nn.Module):
         return self._heard(value) if _n_listening else value
 
     def _heard(self, value: Tensor) -> Tensor:
-        """The value as those who listen here leave it."""
+        """The value, or what the listeners of this context replace it by."""
         if torch.compiler.is_compiling():  # a compiled graph has no ears
             return value
         for name, listener in (_listeners.get() or {}).get(self, ()):
@@ -77,7 +77,7 @@ class Tap(nn.Module):
 
 
 def heard(*taps: Tap) -> bool:
-    """Whether somebody listens to one of these taps: if so, compute the value step by step so that it can be seen."""
+    """Whether one of these taps has a listener: if so, compute the value step by step so that it can be seen."""
     if not _n_listening or torch.compiler.is_compiling():
         return False
     listeners = _listeners.get()
@@ -85,7 +85,7 @@ def heard(*taps: Tap) -> bool:
 
 
 def anybody_listens() -> bool:
-    """Whether somebody listens to any tap at all, so that values may be kept that would else be ours alone."""
+    """Whether any tap has a listener, which may keep values that we would else change in place."""
     return _listeners.get() is not None
 
 

@@ -1,4 +1,4 @@
-"""BPE-dropout (Provilkov 2020): a word cut in other places each time, so that a model learns what pieces mean."""
+"""BPE-dropout (Provilkov 2020): each word is cut in other places each time, which makes a model more robust."""
 
 import json
 import random

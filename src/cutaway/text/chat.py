@@ -1,7 +1,7 @@
 """Chat templates: a conversation written as the one text its model was taught.
 
-Templates come with models, from anybody. They run as transformers runs them (template.py), but in a process of their
-own with limits of memory and time: a template can do no worse than fail.
+Templates come with models and are not trusted. They run as transformers runs them (template.py), but in a process of
+their own with limits of memory and time: a template can do no worse than fail.
 """
 
 from collections.abc import Mapping, Sequence
@@ -75,6 +75,6 @@ def _plain(value: Any) -> Any:
 
 
 def _with_reasoning(message: dict[str, Any]) -> dict[str, Any]:
-    """What the model thought goes by several names; templates read the first or the second."""
+    """Reasoning goes by several names; templates read the first or the second."""
     thought = next((message[name] for name in _REASONING if message.get(name) is not None), None)
     return message if thought is None else {"thinking": thought, **message, "reasoning_content": thought}

@@ -120,7 +120,7 @@ class FastTokenizer(Tokenizer):
 
 @contextmanager
 def _explained() -> Iterator[None]:
-    """What the library fails at, as a sentence: a pattern that gives up, say, which is a panic of its Rust code."""
+    """A failure of the library as a sentence: a pattern that gives up, say, which is a panic of its Rust code."""
     try:
         yield
     except (KeyboardInterrupt, SystemExit, GeneratorExit):

@@ -135,7 +135,7 @@ def _from_json(data: bytes, path: Path, settings: TokenizerSettings, family: str
 
 
 def _try(backend: tokenizers.Tokenizer) -> None:
-    """Some mistakes show only at work. Regular expressions of the file's, which may work for long, don't run here."""
+    """Runs the tokenizer once: some mistakes show only then. The file's regular expressions, maybe slow, do not run."""
     parts = {name: getattr(backend, name) for name in ("normalizer", "pre_tokenizer", "decoder")}
     aside = {name: part for name, part in parts.items() if limits.has_patterns(backend, name)}
     for name in aside:

@@ -1,4 +1,4 @@
-"""What a tokenizer.json may ask for: steps that make a text many times longer, or search it for hours, are refused.
+"""Limits of a tokenizer.json: steps that make a text many times longer, or search it for hours, are refused.
 
 The `tokenizers` library runs whatever the file says, in this process, and can't be stopped. The limits are far beyond
 what published tokenizers have; the text of a regular expression is not judged, only that it need not run while loading.
@@ -22,7 +22,7 @@ STEPS = 100
 
 
 class LimitError(Exception):
-    """What is beyond a limit: "its decoder has 200 steps; expected 100 at most"."""
+    """A limit is exceeded: "its decoder has 200 steps; expected 100 at most"."""
 
 
 _PARTS = ("normalizer", "pre_tokenizer", "post_processor", "decoder")
@@ -32,8 +32,11 @@ _JUDGED = re.compile(rb'"normalized"\s*:\s*true|precompiled_charsmap|\\u00[2-7]'
 
 
 def check_file(data: bytes) -> None:
-    """Before the library reads a tokenizer.json: it normalizes its added tokens then, and believes the size that a
-    charsmap gives, up to 8 GB; where that is more than there is, the process ends. LimitError: too much."""
+    """Checks a tokenizer.json before the library reads it. LimitError: too much.
+
+    The library normalizes added tokens then, and takes the memory that a charsmap asks for, up to 8 GB; where that is
+    more than there is, the process ends.
+    """
     check_values(data)
     if not _JUDGED.search(data):
         return
@@ -57,7 +60,7 @@ def check_file(data: bytes) -> None:
 
 
 def check(backend: tokenizers.Tokenizer) -> None:
-    """Before the library encodes or decodes anything. LimitError: too much."""
+    """Checks a tokenizer before the library encodes or decodes anything. LimitError: too much."""
     for name in _PARTS:
         steps = list(_steps(_state(backend, name)))
         if len(steps) > STEPS:
@@ -101,7 +104,7 @@ def _pattern(step: Mapping[str, Any], kind: str) -> str | None:
 
 
 def _growth(name: str, steps: list[Mapping[str, Any]]) -> int:
-    """How many times longer these steps make a text, in bytes, at most. LimitError: more than GROWTH."""
+    """The factor by which these steps lengthen a text in bytes, at most. LimitError: more than GROWTH."""
     growth = 1
     for step in steps:
         if "pattern" in step and "content" in step:  # Replace, also without its type

@@ -24,7 +24,7 @@ def lines_of(stream: TextIO | IO[bytes] | None, name: str = "stdin") -> Iterator
 
 
 class Utf16Error(InputError):
-    """Not a bad line, but a file that is not what it should be."""
+    """A file of UTF-16: not one bad line, but the wrong encoding."""
 
 
 def text_of(line: bytes, number: int, name: str) -> str:

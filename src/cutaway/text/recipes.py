@@ -1,4 +1,4 @@
-"""How each family reads text, for folders that hold only a vocabulary and no tokenizer.json.
+"""Tokenizers by family, for folders that hold only a vocabulary and no tokenizer.json.
 
 Each recipe gives the tokenizer that transformers 5 builds from the same files; where that is not what the model was
 trained with, a comment says so.

@@ -1,4 +1,4 @@
-"""What the SentencePiece library does with text, step by step: normalise, split into pieces, and join them again.
+"""SentencePiece's work on text, step by step: normalise, split into pieces, and join them again.
 
 The `tokenizers` library has its own normaliser for SentencePiece's rules, which works on whole grapheme clusters and
 takes the first rule that fits, not the longest; where ids must equal SentencePiece's (Marian), this module serves.
@@ -140,7 +140,7 @@ class Segmenter:
         return (new, [], []) if new == word and ends == list(range(1, len(word) + 1)) else (new, starts, ends)
 
     def _next(self, text: str, start: int) -> tuple[int, str]:
-        """What to write for the text at `start`, and where to go on: the model's own symbols are never changed."""
+        """Where to go on after `start`, and the normalised text up to there; the model's own symbols never change."""
         if (symbol := self._own.at(text, start)) is not None:
             return start + len(symbol), symbol
         found = None if self._charsmap is None else self._charsmap.longest(text, start)

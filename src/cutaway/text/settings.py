@@ -1,4 +1,4 @@
-"""What tokenizer_config.json and its older companions say, read strictly: wrong types are errors that name the file.
+"""tokenizer_config.json and its older companions, read strictly: wrong types are errors that name the file.
 
 Nothing in these files is run (`auto_map`), and no name in them is used as a path.
 """
@@ -142,7 +142,7 @@ def read_settings(folder: Path) -> TokenizerSettings:
 
 
 def _added(folder: Path) -> dict[str, int]:
-    """What an older folder adds: token -> id."""
+    """The added tokens of an older folder: token -> id."""
     found = read_vocabulary(folder, "added_tokens.json") or {}
     if len(found) > ADDED or any(len(token) > LONGEST for token in found):
         raise CheckpointError(

@@ -1,4 +1,4 @@
-"""Two vocabularies: one to read the source with, one to write the target with."""
+"""Two vocabularies: one for the source, one for the target."""
 
 import tempfile
 from collections.abc import Iterable, Sequence

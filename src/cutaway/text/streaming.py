@@ -55,7 +55,7 @@ class StreamingDecoder:
 
 
 def text_after(tokenizer: Tokenizer, after: Sequence[int], ids: Sequence[int]) -> str:
-    """The text of `ids` where they stand after other tokens; what the pieces of `Pieces(tokenizer, after)` join to."""
+    """The text of `ids` after other tokens: all that a `StreamingDecoder(tokenizer, after)` gives, joined."""
     if not after:
         return tokenizer.decode(ids)
     before = _end_of(tokenizer, after)
@@ -81,7 +81,7 @@ class StopStrings:
         self.ended = False
 
     def add(self, piece: str) -> str:
-        """What of the text so far is surely before a stop; nothing more once `ended`."""
+        """The new text that is surely before a stop string; nothing more once `ended`."""
         if self.ended:
             return ""
         text = self._held + piece
@@ -99,5 +99,5 @@ class StopStrings:
 
 
 def _overlap(text: str, stop: str) -> int:
-    """How many characters at the end of `text` may be the beginning of `stop`."""
+    """The number of characters at the end of `text` that may be the beginning of `stop`."""
     return next((n for n in range(min(len(text), len(stop) - 1), 0, -1) if text.endswith(stop[:n])), 0)

@@ -62,7 +62,7 @@ class _Generation(Extension):
 
 
 class _Namespace(jinja2.utils.Namespace):
-    """Without names that begin with an underscore: they lead to Python's inside."""
+    """Jinja's namespace without names that begin with an underscore, which lead to Python's inside."""
 
     def __init__(*args: Any, **values: Any) -> None:  # so that a value may be called self
         for name in dict(*args[1:], **values):

@@ -1,4 +1,4 @@
-"""Text to token ids and back: what every tokenizer can do, and the records it gives."""
+"""Text to token ids and back: the interface of all tokenizers, and the records they give."""
 
 import json
 import os
@@ -21,7 +21,7 @@ ROLES = {
     "classify": "cls_token",
     "mask": "mask_token",
 }
-"""What a special token is for -> its name in Hugging Face's files, in the order in which new ones get their ids."""
+"""A special token's role -> its name in Hugging Face's files, in the order in which new ones get their ids."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Encoding:
     ids: list[int]
     tokens: list[str]
     offsets: list[tuple[int, int]]
-    """Which characters of the given text each token covers; (0, 0) for tokens that were added to it."""
+    """The characters of the given text that each token covers; (0, 0) for tokens that were added to it."""
     segments: list[int]
     """0 in the first text, 1 in the second."""
     truncated: bool = False
@@ -78,7 +78,7 @@ class Tokenizer(ABC):
     @property
     @abstractmethod
     def kind(self) -> str:
-        """How text is cut: "WordPiece", "byte-level BPE", "unigram", ..."""
+        """The tokenizer's algorithm: "WordPiece", "byte-level BPE", "unigram", ..."""
 
     @abstractmethod
     def id_of(self, token: str) -> int | None:
@@ -168,7 +168,7 @@ def _replace(path: Path, content: bytes) -> None:
 
 
 def kept_places(sequences: Sequence[int | None], max_length: int) -> list[int]:
-    """Which tokens stay when at most `max_length` may: all added ones (None), and the starts of text 0 and text 1.
+    """The tokens that stay when at most `max_length` may: all added ones (None), and the starts of text 0 and text 1.
 
     A pair loses from its longer text until both are equally long, then from both; transformers' "longest_first".
     """

@@ -115,7 +115,7 @@ def _bpe_with_elisions(
 
 
 def _merged(backend: tokenizers.Tokenizer, texts: Iterator[str], size: int, special: list[str]) -> tokenizers.Tokenizer:
-    """Bytes, joined where they often meet."""
+    """Byte-level BPE: bytes, joined where they often meet."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     trainer = trainers.BpeTrainer(
         vocab_size=size, special_tokens=special, initial_alphabet=alphabet, show_progress=False, min_frequency=2

@@ -1,4 +1,4 @@
-"""BERT, and what is shaped like it (MiniLM)."""
+"""BERT, and models of its shape (MiniLM)."""
 
 from dataclasses import replace
 from typing import Any

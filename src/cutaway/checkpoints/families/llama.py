@@ -1,4 +1,4 @@
-"""Llama 1 to 3.x, and what is shaped like it: Mistral, Qwen2."""
+"""Llama 1 to 3.x, and models of its shape: Mistral, Qwen2."""
 
 from functools import partial
 from typing import Any
@@ -109,7 +109,7 @@ def read(keys: Keys, contents: Contents, head: Head | None) -> TransformerConfig
 
 
 def _window(keys: Keys, model_type: str, n_blocks: int, n_tensors: int) -> tuple[int | None, tuple[int, ...]]:
-    """How many of the newest tokens a query sees, and in which blocks (none named: all). A Llama has no window,
+    """The sliding window, in tokens, and the blocks that have it (none named: all). A Llama has no window,
     whatever it says; Mistral has one in every block; Qwen2 has one in some, if it is used at all.
 
     More blocks than tensors are an error, told later; until then no list may be as long as they are many.
