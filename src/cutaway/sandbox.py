@@ -75,12 +75,7 @@ class Sandbox:
                 pass
 
     def _started(self) -> "subprocess.Popen[bytes]":
-        # -I and -S: no environment variables, and no Python files of the user or this folder
-        home = str(Path(cutaway.__file__).parents[1])
-        paths = [path for path in sys.path if path and Path(path).absolute() != Path.cwd()]
-        command = [sys.executable, "-I", "-S", "-X", "utf8", "-c", _PROGRAM, self._module, *paths, home]
-        needed = ("LD_LIBRARY_PATH", "SYSTEMROOT")  # to start at all
-        kept = {name: os.environ[name] for name in needed if name in os.environ}
+        command, environment = isolated(_PROGRAM, self._module)
         pipe = subprocess.PIPE
         try:
             process = subprocess.Popen(
@@ -89,7 +84,7 @@ class Sandbox:
                 stdout=pipe,
                 stderr=subprocess.DEVNULL,
                 bufsize=0,
-                env=kept,
+                env=environment,
                 cwd=os.path.abspath(os.sep),
             )
         except OSError as error:
@@ -138,6 +133,16 @@ class Sandbox:
         if self._process is not None:
             self._process.returncode = 0  # the parent waits for it
         self._process, self._lock = None, threading.Lock()
+
+
+def isolated(program: str, *arguments: str) -> tuple[list[str], dict[str, str]]:
+    """The command and the environment of a Python process that runs `program`, with the paths of imports as its last
+    arguments: nothing from our environment, nor from Python files of the user or this folder."""
+    home = str(Path(cutaway.__file__).parents[1])
+    paths = [path for path in sys.path if path and Path(path).absolute() != Path.cwd()]
+    needed = ("LD_LIBRARY_PATH", "SYSTEMROOT")  # to start at all
+    environment = {name: os.environ[name] for name in needed if name in os.environ}
+    return [sys.executable, "-I", "-S", "-X", "utf8", "-c", program, *arguments, *paths, home], environment
 
 
 def _ending(code: int) -> str:

@@ -1,8 +1,9 @@
 """Pickles of torch.save to safetensors, once and for all.
 
 A pickle is a program. It is read by torch's restricted unpickler, which knows how to make tensors and little else, in a
-process of its own: without our environment, and with bounds on memory, on time and on what it may write. All that
-comes back is a safetensors file, which is then opened like anybody's: it must fit its config.
+process of its own: without our environment, and with bounds on memory, on time and on what it may write. That process
+is kept beside weights_only=True because the unpickler has had holes, and takes all the memory that a pickle asks for.
+All that comes back is a safetensors file, which is then opened like any other: it must fit its config.
 """
 
 import json
@@ -22,12 +23,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-import cutaway
 from cutaway.checkpoints.hub import CONFIG, PICKLE_INDEX, is_small
 from cutaway.checkpoints.huggingface import open_folder
 from cutaway.checkpoints.weights import DTYPES, PICKLES, WEIGHTS, tensor_to_write, write_weights
 from cutaway.errors import CheckpointError, CutawayError
 from cutaway.files import atomic_folder, read_json
+from cutaway.sandbox import isolated
 
 TRUST = "torch's restricted unpickler (weights_only=True), in a process of its own with bounds on memory and time"
 
@@ -92,15 +93,9 @@ def find_pickles(source: Path) -> tuple[list[Path], Places | None]:
 def _in_its_own_process(files: Sequence[Path], places: Places | None, out: Path) -> None:
     """Runs `main` below."""
     job = {"files": [str(file) for file in files], "places": places, "out": str(out)}
-    # -I and -S: nothing from the environment, the user's or this folder's Python files. It imports from where we do.
-    home = str(Path(cutaway.__file__).parents[1])
-    paths = [path for path in sys.path if path and Path(path).absolute() != Path.cwd()]
-    command = [sys.executable, "-I", "-S", "-X", "utf8", "-c", _PROGRAM, *paths, *([] if home in paths else [home])]
-    kept = {
-        name: os.environ[name] for name in ("LD_LIBRARY_PATH", "SYSTEMROOT") if name in os.environ
-    }  # to start at all
+    command, environment = isolated(_PROGRAM)
     what = str(files[0]) if len(files) == 1 else f"{files[0].parent} (in {len(files)} shards)"
-    done = subprocess.run(command, input=json.dumps(job).encode(), env=kept, cwd=out.parent, capture_output=True)
+    done = subprocess.run(command, input=json.dumps(job).encode(), env=environment, cwd=out.parent, capture_output=True)
     with suppress(ValueError):
         match json.loads(done.stdout):
             case {"done": True} if done.returncode == 0:
