@@ -152,7 +152,7 @@ def test_what_came_before_a_bad_line_is_written(write: Write) -> None:
 def test_an_argument_that_is_no_text(write: Write) -> None:
     done = write("translate translator", os.fsdecode(b"bad \xff"))
     assert (done.code, done.out) == (2, "")
-    assert done.err.startswith("Error: character 4 of the text is half a surrogate pair")
+    assert done.err.startswith("Error: character 4 of the text is a lone surrogate")
 
 
 # complete

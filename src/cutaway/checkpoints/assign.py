@@ -43,7 +43,7 @@ def unwrap(network: object) -> Network:
     if not isinstance(network, Network):
         raise CheckpointError(f"a {type(network).__name__} can't be saved: only what cutaway builds or loads")
     if any(weight.is_meta for weight in network.parameters()):
-        raise CheckpointError("this network is an outline without numbers: there is nothing to save")
+        raise CheckpointError("this network has no numbers yet: there is nothing to save")
     return network
 
 

@@ -198,7 +198,7 @@ def check_text(text: object) -> None:
         try:
             text.encode()
         except UnicodeEncodeError as error:
-            raise InputError(f"character {error.start} of the text is half a surrogate pair, not a character") from None
+            raise InputError(f"character {error.start} of the text is a lone surrogate, not a character") from None
 
 
 def token_ids(ids: Iterable[int]) -> list[int]:

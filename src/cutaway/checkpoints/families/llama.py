@@ -148,7 +148,7 @@ def _window_keys(stack: StackConfig) -> dict[str, Any]:
     if stack.window is None:
         return {"attention_bias": stack.qkv_bias, "sliding_window": None}
     if stack.window_blocks or stack.qkv_bias or stack.ff_bias:
-        raise CheckpointError("it has a window, and Mistral's is in every block, of a model without biases")
+        raise CheckpointError("Mistral has a sliding window in every block and no biases, and this model differs")
     return {"model_type": "mistral", "sliding_window": stack.window}
 
 

@@ -97,7 +97,7 @@ def language_model(keys: Keys, contents: Contents) -> Head:
 
 def write(config: TransformerConfig) -> dict[str, Any]:
     if config.share_embeddings and isinstance(config.head, LanguageModel) and not config.head.tied:
-        raise CheckpointError("its tables are either all shared, the output's too, or none is")
+        raise CheckpointError("all of its embedding tables are shared, the output's too, or none")
     sides: dict[str, Any] = {}
     for side, stack in (("encoder", config.encoder), ("decoder", config.decoder)):
         sides |= {} if stack is None else write_keys(KEYS, stack, side)
