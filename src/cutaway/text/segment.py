@@ -2,6 +2,8 @@
 
 The `tokenizers` library has its own normaliser for SentencePiece's rules, which works on whole grapheme clusters and
 takes the first rule that fits, not the longest; where ids must equal SentencePiece's (Marian), this module serves.
+SentencePiece's own library gives the same pieces and other offsets: in bytes, dropped spaces counted to the piece
+before, and only with protobuf beside it.
 """
 
 import functools
