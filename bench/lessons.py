@@ -16,7 +16,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from bench.data import IGNORED, Batch, text_batches, translation_batches
 from cutaway.data.batches import batches_of
-from cutaway.data.clean import Dropped, Rules, clean
+from cutaway.data.clean import DropReport, Rules, clean
 from cutaway.data.pairs import PairSpec, read_pairs
 from cutaway.models.config import TransformerConfig
 from cutaway.text.train import train_tokenizer
@@ -85,7 +85,7 @@ def from_files(source: Path, target: Path, vocabulary: int, n_tokens: int, n_bat
     """Batches of like length, as `cutaway train` makes them, from the shortest to the longest: the middle ones of as
     many parts of all. The vocabulary is learnt from the files; a small corpus may give fewer words."""
     spec = PairSpec(source=(str(source),), target=(str(target),))
-    pairs = list(clean(read_pairs(spec), Rules(), Dropped()))
+    pairs = list(clean(read_pairs(spec), Rules(), DropReport()))
     texts = [[pair.source for pair in pairs], [pair.target for pair in pairs]]
     tokenizer = train_tokenizer((text for side in texts for text in side), "bpe", vocabulary, frame="end")
     sides = [tokenizer.encode_ids(side) for side in texts]

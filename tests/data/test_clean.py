@@ -2,15 +2,15 @@
 
 import pytest
 
-from cutaway.data.clean import WORDS, Dropped, Rules, clean
+from cutaway.data.clean import WORDS, DropReport, Rules, clean
 from cutaway.data.pairs import Pair
 from cutaway.data.rows import BadRow
 from cutaway.errors import ConfigError
 
 
-def run(pairs: list[tuple[str, str]], rules: Rules | None = None) -> tuple[list[int], Dropped]:
+def run(pairs: list[tuple[str, str]], rules: Rules | None = None) -> tuple[list[int], DropReport]:
     """Which pairs are kept, counted from 1."""
-    dropped = Dropped()
+    dropped = DropReport()
     numbered = [Pair(a, b, f"train.en:{i}") for i, (a, b) in enumerate(pairs, start=1)]
     kept = list(clean(numbered, rules or Rules(), dropped))
     return [int(pair.where.rpartition(":")[2]) for pair in kept], dropped
@@ -19,7 +19,7 @@ def run(pairs: list[tuple[str, str]], rules: Rules | None = None) -> tuple[list[
 def test_empty_sides() -> None:
     kept, dropped = run([("a", "b"), ("", "b"), ("a", " \u00a0\r\n"), ("\t", "")])
     assert kept == [1]
-    assert dropped == Dropped(n_read=4, n_kept=1, counts={"empty": 3}, first={"empty": "train.en:2"})
+    assert dropped == DropReport(n_read=4, n_kept=1, counts={"empty": 3}, first={"empty": "train.en:2"})
 
 
 def test_length() -> None:
@@ -55,7 +55,7 @@ def test_same_text() -> None:
 
 def test_texts_stay_as_they_are_inside() -> None:
     text = "«\u00a0Cafe\u0301\u202f!\u00a0»\u2028et  deux"
-    (pair,) = clean([Pair(f"\ufeff {text}", f" {text}\r\n", "x:1")], Rules(), Dropped())
+    (pair,) = clean([Pair(f"\ufeff {text}", f" {text}\r\n", "x:1")], Rules(), DropReport())
     assert pair.target == text
     assert pair.source == f"\ufeff {text}", "a mark that is no white space stays too"
 
@@ -67,7 +67,7 @@ def test_the_report() -> None:
         BadRow("invalid UTF-8", "train.fr:18", "…"),
         BadRow("columns", "x:3", "…"),
     ]
-    dropped = Dropped()
+    dropped = DropReport()
     assert str(dropped) == "kept 0 of 0 pairs"
     found = clean([*rows, *bad, *[Pair("", "", f"train.en:{i}") for i in (40, 41, 42)]], Rules(), dropped)
     next(found)

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from cutaway.data import encoding as module
-from cutaway.data.encoding import Encoded, EncodedTexts, encoded
+from cutaway.data.encoding import EncodedCorpus, EncodedTexts, encoded
 from cutaway.errors import CheckpointError
 
 ROWS = [("ab", "xyz"), ("", "q"), ("abcdef", "z"), ("c", "zz")]
@@ -43,7 +43,7 @@ class Reader:
         report["text"] = f"{len(self.rows)} rows"
 
 
-def texts(found: Encoded) -> list[tuple[str, ...]]:
+def texts(found: EncodedCorpus) -> list[tuple[str, ...]]:
     sides = [["".join(map(chr, ids.tolist())) for ids in side] for side in found.sides.values()]
     return list(zip(*sides, strict=True))
 
@@ -56,7 +56,7 @@ def test_another_process_is_quicker() -> None:
         quicker.append(encoded(SIDES, ["a"], Reader(ROWS), 100))
         report["text"] = "slow"
 
-    quicker: list[Encoded] = []
+    quicker: list[EncodedCorpus] = []
     found = encoded(SIDES, ["a"], slow, 100)
     assert texts(found) == texts(quicker[0]) == ROWS
     assert found.report["text"] == "4 rows"

@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 
 import cutaway
 from cutaway import schema
-from cutaway.data.clean import Dropped
+from cutaway.data.clean import DropReport
 from cutaway.data.tables import rows
 from cutaway.errors import CheckpointError, ConfigError, InputError
 from cutaway.seeing.render.alignment import alignment
@@ -182,7 +182,7 @@ def test_a_tenth_is_held_out_of_texts_that_occur_often(tmp_path: Path) -> None:
     data = Data(source=(str(tmp_path / "a"),), target=(str(tmp_path / "b"),))
     corpus = PairCorpus(data, 9.0)
     train_texts, valid_texts = (
-        [pair.source for pair in corpus.pairs(which, Dropped())] for which in ("train", "valid")
+        [pair.source for pair in corpus.pairs(which, DropReport())] for which in ("train", "valid")
     )
     assert len(train_texts) + len(valid_texts) == 800
     assert 20 <= len(valid_texts) <= 80

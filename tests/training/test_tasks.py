@@ -16,7 +16,7 @@ from cutaway.cli.compare import compare
 from cutaway.cli.display.training import report
 from cutaway.cli.evaluate import EvaluationOptions
 from cutaway.cli.evaluate import evaluate as evaluate_command
-from cutaway.data.clean import Dropped, clean, join_neighbours
+from cutaway.data.clean import DropReport, clean, join_neighbours
 from cutaway.data.encoding import EncodedTexts
 from cutaway.data.pairs import Pair, read_pairs
 from cutaway.decoding.windows import Materialized
@@ -26,7 +26,7 @@ from cutaway.models.usage import Usage
 from cutaway.progress import Pace
 from cutaway.seeing.render.alignment import alignment
 from cutaway.text import bpe_dropout
-from cutaway.text.bpe_dropout import Sampled
+from cutaway.text.bpe_dropout import BPEDropout
 from cutaway.text.files import load_tokenizer
 from cutaway.text.source_target import TwoTokenizers
 from cutaway.text.train import train_tokenizer
@@ -306,21 +306,21 @@ TEXTS = ["the cat sat on the mat.", "the dogs sat on the mats, sadly!", "a cat, 
 
 def test_words_cut_anew_are_the_same_words() -> None:
     tokenizer = train_tokenizer(TEXTS, "bpe", 330, frame="end")
-    sampled = Sampled(tokenizer, 0.3, seed=1)
+    sampled = BPEDropout(tokenizer, 0.3, seed=1)
     plain = tokenizer.encode_ids(TEXTS[:3])
     drawn = [[sampled(ids, random.Random(i)) for i in range(20)] for ids in plain]
     for text, ids, ways in zip(TEXTS, plain, drawn, strict=False):
         assert {tokenizer.decode(way) for way in ways} == {text}
         assert len({tuple(way) for way in ways}) > 5
         assert all(len(way) >= len(ids) and way[-1] == ids[-1] for way in ways)
-    again = Sampled(tokenizer, 0.3, seed=1)
+    again = BPEDropout(tokenizer, 0.3, seed=1)
     assert [[again(ids, random.Random(i)) for i in range(20)] for ids in plain] == drawn
-    assert Sampled(tokenizer, 0.0, seed=1)(plain[0], random.Random(0)) == plain[0]  # nothing left out: BPE itself
+    assert BPEDropout(tokenizer, 0.0, seed=1)(plain[0], random.Random(0)) == plain[0]  # nothing left out: BPE itself
 
 
 def test_only_bpe_can_be_cut_anew() -> None:
     with pytest.raises(ConfigError, match="bpe_dropout needs a byte-level BPE vocabulary, and this one is unigram"):
-        Sampled(train_tokenizer(TEXTS, "unigram", 60), 0.1, seed=1)
+        BPEDropout(train_tokenizer(TEXTS, "unigram", 60), 0.1, seed=1)
 
 
 @pytest.mark.parametrize("setting", ["regularization.bpe_dropout=0.1", "tokenizer.joint=false", "data.joined=3",
@@ -354,7 +354,7 @@ def test_two_vocabularies_survive_a_folder(tmp_path: Path) -> None:
 def test_cutting_anew_remembers_so_many_words_and_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     tokenizer = train_tokenizer(TEXTS, "bpe", 330, frame="end")
     rows = tokenizer.encode_ids(TEXTS)
-    all_known, few_known = Sampled(tokenizer, 0.3, seed=1), Sampled(tokenizer, 0.3, seed=1)
+    all_known, few_known = BPEDropout(tokenizer, 0.3, seed=1), BPEDropout(tokenizer, 0.3, seed=1)
     found = [all_known(row, random.Random(i)) for i, row in enumerate(rows)]
     monkeypatch.setattr(bpe_dropout, "_MOST", 2)
     assert [few_known(row, random.Random(i)) for i, row in enumerate(rows)] == found
@@ -366,7 +366,7 @@ def test_long_texts_are_kept_where_many_tokens_are_allowed(tmp_path: Path) -> No
     (tmp_path / "texts.tsv").write_text("".join(rows))
     for max_tokens, n in ((100, 0), (1000, 30)):
         corpus = PairCorpus(Data(pairs=(str(tmp_path / "texts.tsv"),), max_tokens=max_tokens), max_ratio=0.0)
-        kept = list(clean(read_pairs(corpus.spec), corpus.rules, Dropped()))
+        kept = list(clean(read_pairs(corpus.spec), corpus.rules, DropReport()))
         assert len(kept) == n
 
 

@@ -45,7 +45,7 @@ class Rules:
 
 
 @dataclass
-class Dropped:
+class DropReport:
     """Counts of the pairs that `clean` has read, kept and dropped by each rule, and the place of the first by rule."""
 
     n_read: int = 0
@@ -67,7 +67,7 @@ class Dropped:
         return f"kept {self.n_kept:,} of {self.n_read:,} pairs{dropped}"
 
 
-def clean(pairs: Iterable[Pair | BadRow], rules: Rules, dropped: Dropped) -> Iterator[Pair]:
+def clean(pairs: Iterable[Pair | BadRow], rules: Rules, dropped: DropReport) -> Iterator[Pair]:
     """The pairs that keep the rules, stripped of white space at both ends; `dropped` counts the rest.
 
     To drop duplicates, 12 bytes of each pair are kept in memory.

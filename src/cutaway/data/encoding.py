@@ -60,7 +60,7 @@ class EncodedTexts:
 
 
 @dataclass(frozen=True)
-class Encoded:
+class EncodedCorpus:
     """The encoded sides of a corpus, and the report of its reading."""
 
     sides: dict[str, EncodedTexts]
@@ -69,7 +69,7 @@ class Encoded:
 
 def encoded(
     sides: dict[str, Encode], made_of: Sequence[str], read: Callable[[dict[str, Any]], Iterator[Row]], max_tokens: int
-) -> Encoded:
+) -> EncodedCorpus:
     """The rows of `read`, a text for each side, encoded and cached under the digest of `made_of`.
 
     A row with a text of more than `max_tokens` tokens is left out. `read` is called with the report, a dictionary to
@@ -90,7 +90,7 @@ def encoded(
             f"encoded texts can't be written to {error.filename or 'the cache'}: {error.strerror or error}; set "
             f"CUTAWAY_CACHE to a folder that can be written and has room"
         ) from None
-    return Encoded({name: EncodedTexts.mapped(folder, name) for name in sides}, read_json(folder / _REPORT))
+    return EncodedCorpus({name: EncodedTexts.mapped(folder, name) for name in sides}, read_json(folder / _REPORT))
 
 
 def _write(folder: Path, sides: dict[str, Encode], rows: Iterable[Row], max_tokens: int) -> int:

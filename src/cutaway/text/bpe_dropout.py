@@ -13,7 +13,7 @@ _MOST = 200_000  # words whose ways are remembered: they are the same when they 
 _WAYS = 16  # of cutting one word, drawn once; an epoch draws among them
 
 
-class Sampled:
+class BPEDropout:
     """ids of a text -> ids of the same text, each word cut as BPE does when a share of its merges is left out.
 
     The `tokenizers` library can do it too, but not twice the same: a run that goes on could not be exact.

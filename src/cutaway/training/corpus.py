@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from cutaway import schema
-from cutaway.data.clean import Dropped, Rules, clean, join_neighbours
-from cutaway.data.encoding import Encode, Encoded, encoded
+from cutaway.data.clean import DropReport, Rules, clean, join_neighbours
+from cutaway.data.encoding import Encode, EncodedCorpus, encoded
 from cutaway.data.files import file_digest, lines
 from cutaway.data.pairs import Pair, PairSpec, digest, read_pairs
 from cutaway.errors import InputError
@@ -57,7 +57,7 @@ class PairCorpus:
         """How many there are, and the place below which a source is held out."""
         if self._counted is None:
             n, first = 0, dict[float, int]()  # how many pairs have their source there
-            for pair in clean(read_pairs(self.spec), self.rules, Dropped()):
+            for pair in clean(read_pairs(self.spec), self.rules, DropReport()):
                 n += 1
                 place = _place(pair.source)
                 first[place] = first.get(place, 0) + 1
@@ -80,7 +80,7 @@ class PairCorpus:
             last = place
         return last
 
-    def pairs(self, which: str, dropped: Dropped) -> Iterator[Pair]:
+    def pairs(self, which: str, dropped: DropReport) -> Iterator[Pair]:
         """Of "train" or "valid"."""
         return join_neighbours(self._divided(which, dropped), self.data.joined)
 
@@ -89,7 +89,7 @@ class PairCorpus:
         """Whether no pairs to validate on were given."""
         return self.valid_spec is None
 
-    def _divided(self, which: str, dropped: Dropped) -> Iterator[Pair]:
+    def _divided(self, which: str, dropped: DropReport) -> Iterator[Pair]:
         if which == "valid" and self.valid_spec is not None:
             yield from clean(read_pairs(self.valid_spec), self.rules, dropped)
             return
@@ -99,11 +99,11 @@ class PairCorpus:
             if held_out == (which == "valid") and not (held_out and self.only and pair.target not in self.only):
                 yield pair
 
-    def encoded(self, which: str, sides: dict[str, Encode], tokenizer: Tokenizer) -> Encoded:
+    def encoded(self, which: str, sides: dict[str, Encode], tokenizer: Tokenizer) -> EncodedCorpus:
         """`sides`: how each of source and target becomes ids."""
 
         def read(report: dict[str, Any]) -> Iterator[tuple[str, str]]:
-            dropped, shown = Dropped(), list[tuple[str, str]]()
+            dropped, shown = DropReport(), list[tuple[str, str]]()
             for pair in self.pairs(which, dropped):
                 if which == "valid" and len(shown) < self.shown:
                     shown.append((pair.source, pair.target))
@@ -138,7 +138,7 @@ class TextCorpus:
             if (number >= first) == (which == "valid"):
                 yield line
 
-    def encoded(self, which: str, tokenizer: Tokenizer) -> Encoded:
+    def encoded(self, which: str, tokenizer: Tokenizer) -> EncodedCorpus:
         def read(_: dict[str, Any]) -> Iterator[tuple[str]]:
             return ((line,) for line in self.lines(which))
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from cutaway import schema
 from cutaway.checkpoints.huggingface import Saved
 from cutaway.data.batches import check_fits
-from cutaway.data.encoding import Encode, Encoded
+from cutaway.data.encoding import Encode, EncodedCorpus
 from cutaway.errors import ConfigError, InputError
 from cutaway.generation import Generation
 from cutaway.kernels import kernels
@@ -80,7 +80,9 @@ def facts(config: TrainConfig, digests: dict[str, str], n: int, report: str) -> 
     return {"config": schema.to_json(config), "data": digests, "examples": n, "report": report}
 
 
-def encoded_examples(corpus: PairCorpus, sides: dict[str, Encode], tokenizer: Tokenizer) -> tuple[Encoded, Encoded]:
+def encoded_examples(
+    corpus: PairCorpus, sides: dict[str, Encode], tokenizer: Tokenizer
+) -> tuple[EncodedCorpus, EncodedCorpus]:
     """To learn from and to validate on; some of each."""
     train, valid = (corpus.encoded(which, sides, tokenizer) for which in ("train", "valid"))
     for found, purpose in ((train, "learn from"), (valid, "validate on")):
@@ -89,7 +91,7 @@ def encoded_examples(corpus: PairCorpus, sides: dict[str, Encode], tokenizer: To
     return train, valid
 
 
-def summary(found: Encoded) -> str:
+def summary(found: EncodedCorpus) -> str:
     """How many examples were kept, and how many left out for which reason."""
     text = str(found.report["text"])
     if found.report["tokens"]:
@@ -97,7 +99,7 @@ def summary(found: Encoded) -> str:
     return text
 
 
-def tell_left_out(valid: Encoded, watch: Watch) -> None:
+def tell_left_out(valid: EncodedCorpus, watch: Watch) -> None:
     """Examples that were given to validate on, and are not."""
     if valid.report["dropped"] or valid.report["tokens"]:
         watch.say(f"{len(valid.sides['source']):,} to judge by: {summary(valid)}")

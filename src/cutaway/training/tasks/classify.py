@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from cutaway.data.batches import batches_of
-from cutaway.data.clean import Dropped
+from cutaway.data.clean import DropReport
 from cutaway.data.encoding import Encode, EncodedTexts
 from cutaway.errors import InputError
 from cutaway.models.config import Classifier
@@ -54,9 +54,9 @@ class Classification(Task):
         n_texts = corpus.count() if kept is None else 0
         if kept is None:
             config = defaults.with_model(config, n_texts, watch.say)
-            texts = (pair.source for pair in islice(corpus.pairs("train", Dropped()), setup.FOR_TOKENIZER))
+            texts = (pair.source for pair in islice(corpus.pairs("train", DropReport()), setup.FOR_TOKENIZER))
             tokenizer = setup.tokenizer_for(config, lambda: texts, "both", watch)
-            labels = tuple(sorted({pair.target for pair in corpus.pairs("train", Dropped())}))
+            labels = tuple(sorted({pair.target for pair in corpus.pairs("train", DropReport())}))
         else:
             tokenizer, labels = setup.tokenizer_of(kept), kept.usage.labels
         if not cls.least_classes <= len(labels) <= MOST_CLASSES:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from cutaway.data.batches import batches_of
-from cutaway.data.clean import Dropped
+from cutaway.data.clean import DropReport
 from cutaway.data.encoding import Encode, EncodedTexts
 from cutaway.decoding.windows import Materialized
 from cutaway.machine.threads import side_by_side
@@ -19,7 +19,7 @@ from cutaway.models.usage import Usage
 from cutaway.parts.tap import anybody_listens
 from cutaway.progress import Pace
 from cutaway.tasks.options import Options
-from cutaway.text.bpe_dropout import Sampled
+from cutaway.text.bpe_dropout import BPEDropout
 from cutaway.text.source_target import TwoTokenizers
 from cutaway.text.tokenizer import Tokenizer
 from cutaway.training import defaults, setup
@@ -105,7 +105,7 @@ class Translation(Task):
             pad=special.pad,
             smoothing=config.regularization.smoothing,
             agreement=config.regularization.agreement,
-            cut_anew=Sampled(source, share, config.seed) if share else None,
+            cut_anew=BPEDropout(source, share, config.seed) if share else None,
             beams=config.validation.beams,
         )
         return Prepared(config, model, task, setup.facts(config, corpus.digests, n, setup.summary(train)))
@@ -231,7 +231,7 @@ class Translation(Task):
 
 def _tokenizer(config: TrainConfig, corpus: PairCorpus, watch: Watch) -> Tokenizer:
     def texts(*sides: str) -> Iterator[str]:
-        for pair in islice(corpus.pairs("train", Dropped()), setup.FOR_TOKENIZER):
+        for pair in islice(corpus.pairs("train", DropReport()), setup.FOR_TOKENIZER):
             yield from (getattr(pair, side) for side in sides)
 
     if config.tokenizer.joint:
