@@ -4,12 +4,13 @@ import os
 import subprocess
 import sys
 import time
+from contextvars import ContextVar
 
 import pytest
 import torch
 
 from cutaway.machine import threads
-from cutaway.machine.threads import AdaptiveThreads, side_by_side
+from cutaway.machine.threads import AdaptiveThreads, ThreadPool, side_by_side
 
 SHOWN = "import os, cutaway; print(os.environ.get('GOMP_SPINCOUNT'))"
 
@@ -103,5 +104,31 @@ def test_side_by_side_keeps_the_order(parallel: bool) -> None:
     torch.set_num_threads(2)
     try:
         assert list(side_by_side(lambda x: x * x, range(20), parallel=parallel)) == [x * x for x in range(20)]
+    finally:
+        torch.set_num_threads(1)
+
+
+def test_a_pool_keeps_few_results_at_a_time() -> None:
+    """Each may be large: no further call begins before an earlier result was taken. Results come in order."""
+    begun: list[int] = []
+    with ThreadPool(2) as pool:
+        results = pool.map(lambda x: begun.append(x) or x, range(6), at_once=2)  # type: ignore[func-returns-value]
+        for i in range(6):
+            assert next(results) == i
+            assert len(begun) <= i + 2
+    assert sorted(begun) == list(range(6))
+
+
+def test_a_pool_calls_in_the_context_of_its_caller_and_leaves_threads_as_they_were() -> None:
+    name: ContextVar[str] = ContextVar("name", default="nothing")
+    torch.set_num_threads(2)
+    try:
+        with ThreadPool(2) as pool:
+            name.set("something")
+            assert pool.submit(name.get).result() == "something"
+            assert pool.submit(torch.get_num_threads).result() == 1
+            with pytest.raises(ZeroDivisionError):
+                list(pool.map(lambda x: 1 // x, [1, 0]))
+        assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(1)

@@ -1,9 +1,11 @@
 """Threads: a worker for each core with one thread of torch's, and the number of threads that share a product."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
+from itertools import islice
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Self, TypeVar
@@ -23,30 +25,54 @@ def limit() -> None:
         torch.set_num_threads(min(int(n), cores()))
 
 
-def side_by_side(function: Callable[[X], R], items: Sequence[X], *, parallel: bool = True) -> Iterator[R]:
-    """`map` with a thread of its own for every core, results in order.
+class ThreadPool:
+    """Threads that compute side by side, with one thread of torch's each.
 
-    A core that computes a batch of its own never waits for the others; torch's way, all cores on one batch, waits after
-    each of a hundred steps. A few items, or all if not `parallel`, are computed one by one.
+    A core that computes a batch of its own never waits for the others; torch's way, all of them on one batch, waits
+    after each of a hundred operations.
     """
+
+    def __init__(self, n: int) -> None:
+        self.n, self.before = n, torch.get_num_threads()
+        self._executor = ThreadPoolExecutor(n, "cutaway", initializer=torch.set_num_threads, initargs=(1,))
+
+    def submit(self, function: Callable[..., R], *arguments: object) -> "Future[R]":
+        """Calls it in the context that is the caller's now."""
+        return self._executor.submit(copy_context().run, function, *arguments)
+
+    def map(self, function: Callable[[X], R], items: Iterable[X], *, at_once: int | None = None) -> Iterator[R]:
+        """Results in order; `at_once`: no more of them are there, or in the making, at a time."""
+        left, running = iter(items), deque[Future[R]]()
+        running.extend(self.submit(function, item) for item in islice(left, at_once))
+        while running:
+            yield running.popleft().result()
+            running.extend(self.submit(function, item) for item in islice(left, 1))
+
+    def close(self) -> None:
+        """Waits for what runs, and forgets what has not begun."""
+        self._executor.shutdown(cancel_futures=True)
+        torch.set_num_threads(self.before)  # part of what a thread sets holds for all
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def side_by_side(function: Callable[[X], R], items: Sequence[X], *, parallel: bool = True) -> Iterator[R]:
+    """`map` by a thread for each core, results in order. Few items are taken one by one, and all if not `parallel`."""
     n = torch.get_num_threads()
     if n == 1 or len(items) < 2 * n or not parallel:
         yield from map(function, items)
         return
-    pool = ThreadPoolExecutor(n, "cutaway", initializer=torch.set_num_threads, initargs=(1,))
-    try:
-        futures = [pool.submit(copy_context().run, function, item) for item in items]
-        for future in futures:
-            yield future.result()
-    finally:
-        pool.shutdown(cancel_futures=True)
-        torch.set_num_threads(n)  # part of this setting holds for all threads
+    with ThreadPool(n) as pool:
+        yield from pool.map(function, items)
 
 
 def merged(makers: Sequence[Callable[[], Iterator[X]]], stop: Callable[[], None]) -> Iterator[X]:
     """What several iterators give, as it comes: each is made and read in a thread of its own, with one thread of
     torch's. `stop` makes them end early; an error in one of them is raised here."""
-    n = torch.get_num_threads()
     found: SimpleQueue[tuple[X] | BaseException | None] = SimpleQueue()
 
     def work(make: Callable[[], Iterator[X]]) -> None:
@@ -58,19 +84,17 @@ def merged(makers: Sequence[Callable[[], Iterator[X]]], stop: Callable[[], None]
         finally:
             found.put(None)
 
-    pool = ThreadPoolExecutor(len(makers), "cutaway", initializer=torch.set_num_threads, initargs=(1,))
-    try:
-        for make in makers:
-            pool.submit(work, make)
-        for _ in makers:
-            while (each := found.get()) is not None:
-                if isinstance(each, BaseException):
-                    raise each
-                yield each[0]
-    finally:
-        stop()
-        pool.shutdown()
-        torch.set_num_threads(n)  # part of what a thread sets holds for all
+    with ThreadPool(len(makers)) as pool:
+        try:
+            for make in makers:
+                pool.submit(work, make)
+            for _ in makers:
+                while (each := found.get()) is not None:
+                    if isinstance(each, BaseException):
+                        raise each
+                    yield each[0]
+        finally:
+            stop()
 
 
 class AdaptiveThreads:
