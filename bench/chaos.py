@@ -58,7 +58,7 @@ def settings(steps: int) -> list[str]:
     given = {
         "model.preset": "transformer-tiny", "model.n_blocks": 2, "model.d_model": 64, "model.n_heads": 4,
         "model.d_ff": 128, "model.dropout": 0.2, "tokenizer.vocabulary": 330, "batches.tokens": 256,
-        "batches.shares": 2, "data.max_tokens": 24, "data.held_out": 20, "schedule.steps": steps,
+        "batches.micro_batches": 2, "data.max_tokens": 24, "data.held_out": 20, "schedule.steps": steps,
         "validation.every": 2, "averaging.ema": 0.9, "averaging.count": 3, "saving.minutes": 1e-9,
     }  # fmt: skip
     return [part for name, value in given.items() for part in ("--set", f"{name}={value}")]

@@ -160,7 +160,7 @@ def _precision(lesson: Lesson) -> TrainingPrecision:
 
 
 def cutaway(lesson: Lesson) -> Work:
-    """The loop of `cutaway train`, without its looks, its states and the lines of its metrics.jsonl."""
+    """The loop of `cutaway train`, without its validations, its states and the lines of its metrics.jsonl."""
     begin(ours=False)  # the loop sees to the allocator
     assert lesson.place is not None
     taught = lesson.windows or lesson.steps
@@ -173,7 +173,7 @@ def cutaway(lesson: Lesson) -> Work:
         task = Translation(pairs, pairs, [], start=START, pad=PAD, smoothing=lesson.smoothing)
     n_shares = defaults.shares_of(max(lesson.n_tokens), harness.cores())
     config = TrainConfig(
-        batches=Batches(tokens=max(lesson.n_tokens), shares=n_shares),
+        batches=Batches(tokens=max(lesson.n_tokens), micro_batches=n_shares),
         optimizer=OptimizerChoice(kind="adamw", rate=RATE, decay=1e-4, clip=CLIP),
         schedule=ScheduleChoice(kind="constant", steps=NEVER, warmup=1),
         regularization=Regularization(smoothing=lesson.smoothing),
@@ -189,7 +189,7 @@ def cutaway(lesson: Lesson) -> Work:
         loop._step()
         return heard.loss
 
-    found = work(lesson, loop.network, [learn for _ in taught], loop.optimizer.forget_gradients)
+    found = work(lesson, loop.network, [learn for _ in taught], loop.optimizer.zero_gradients)
     for _ in taught[1:]:  # to the end of what the set-up began
         learn()
     return found

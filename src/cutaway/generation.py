@@ -1,4 +1,4 @@
-"""What is asked of a search, and what it gives: plain records that search, engines and tasks share."""
+"""Generation, the settings of a search, and its input and output: plain records for search, engines and tasks."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
@@ -16,7 +16,7 @@ EarlyStopping = bool | Literal["never"]
 
 @dataclass(frozen=True, kw_only=True)
 class Generation:
-    """How to write. The defaults are greedy search; None leaves the choice to the model (see `Usage`)."""
+    """The settings of a search. The defaults are greedy search; None leaves the choice to the model (see `Usage`)."""
 
     # length, in tokens that are written (a forced prefix counts, a decoder-only model's prompt does not)
     max_new_tokens: Size | None = None
@@ -55,9 +55,9 @@ class Generation:
     prefix: tuple[int, ...] = ()  # every text begins with these tokens
     force: tuple[tuple[int, ...], ...] = ()  # token sequences that must occur (beam search only)
     ban: tuple[tuple[int, ...], ...] = ()  # token sequences that must not
-    # what is told of each token
+    # reported for each token
     scores: bool = True  # False: greedy search and sampling leave out log-probabilities (NaN), which saves some time
-    alternatives: Count = 0  # how many of the likeliest tokens of each step to give
+    alternatives: Count = 0  # the number of likeliest tokens of each step to report
     # work
     cached: bool = True  # False computes every step from the start: slow, for comparison
     batch_tokens: Size = 2048  # how many tokens go into one batch: sources (or prompts and what is written) × beams
@@ -72,7 +72,7 @@ class Generation:
 
 
 def changed(generation: Generation, changes: dict[str, Any]) -> Generation:
-    """`generation` with these fields changed; a name that is none of its fields is an error that suggests one."""
+    """`generation` with these fields changed; an unknown name is an error that suggests a field."""
     _check_names(changes)
     return replace(generation, **changes)
 
@@ -84,17 +84,17 @@ _IDLE: dict[str, Any] = {each.name: each.default for each in fields(Generation) 
 
 
 def sampling_options(generation: Generation) -> dict[str, Any]:
-    """The fields of SAMPLING that are set to something."""
+    """The fields of SAMPLING that are not at their defaults."""
     return {name: getattr(generation, name) for name, idle in _IDLE.items() if getattr(generation, name) != idle}
 
 
 def without_sampling(generation: Generation) -> Generation:
-    """The same search for the likeliest text: what changes a distribution has no part in it."""
+    """The same search without sampling: it looks for the likeliest text."""
     return replace(generation, sample=False, seed=None, **_IDLE)
 
 
 def limited(generation: Generation, n: int) -> Generation:
-    """The same with at most n tokens to write; the shortest text is no longer than the longest."""
+    """The same with at most n new tokens, and no more than n at least."""
     least = generation.min_new_tokens
     return replace(generation, max_new_tokens=n, min_new_tokens=None if least is None else min(least, n))
 
@@ -108,7 +108,7 @@ def _check_names(options: Iterable[str]) -> None:
 
 @dataclass(frozen=True)
 class Prompt:
-    """What one text is written from: the source of an encoder-decoder, or the beginning of a text."""
+    """The input of one text: the source of an encoder-decoder, or the beginning of the text."""
 
     ids: tuple[int, ...]
     room: int | None = None  # tokens that may follow it at most, whatever the options allow
@@ -116,7 +116,7 @@ class Prompt:
 
 @dataclass(frozen=True)
 class Token:
-    """One written token, how likely it was, and what else was likely there: (id, log-probability), best first."""
+    """One written token, its log-probability, and the likeliest tokens there: (id, log-probability), best first."""
 
     id: int
     logprob: float
@@ -124,7 +124,7 @@ class Token:
 
 
 Ended = Literal["end", "stop", "length"]
-"""By an end token, a stop string or id, or for want of room."""
+"""By an end token, by a stop string or id, or at the limit of length."""
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ class Written:
     score: float  # sum of log-probabilities (the end's too) / length ** length_penalty
     ended: Ended
     end: int | None = None  # the end token, if it was written
-    text: str | None = None  # what stands before a stop string, which may begin within a token; else None
+    text: str | None = None  # the text before a stop string, which may begin within a token; else None
 
     @property
     def ids(self) -> tuple[int, ...]:

@@ -370,7 +370,7 @@ def trains(folder: Path) -> None:
 
 def stops_and_resumes(folder: Path) -> None:
     data = toy.corpus(folder / "data", n=80)
-    settings = ["schedule.steps=4", "validation.every=2", "validation.tune=true", "regularization.agreement=1.0"]
+    settings = ["schedule.steps=4", "validation.every=2", "validation.tune=true", "regularization.r_drop=1.0"]
     config = toy.config(data, *settings, f"machine.device={NAME}")
     with standing_in() as there:
         stops = iter([None, "SIGINT", "SIGINT"])

@@ -49,10 +49,10 @@ def corpus(folder: Path, n: int = 400, seed: int = 0, longest: int = 6) -> Corpu
 
 SMALL = [
     "model.preset=transformer-tiny", "model.n_blocks=1", "model.d_model=16", "model.n_heads=2", "model.d_ff=32",
-    "model.dropout=0.1", "tokenizer.vocabulary=330", "tokenizer.kind=bpe", "batches.tokens=128", "batches.shares=2",
-    "schedule.steps=12", "schedule.warmup=3", "optimizer.kind=adamw", "optimizer.rate=0.005", "validation.every=3",
-    "data.held_out=20", "data.max_tokens=24", "averaging.count=2", "machine.device=cpu", "machine.precision=float32",
-    "validation.tune=false",
+    "model.dropout=0.1", "tokenizer.vocabulary=330", "tokenizer.kind=bpe", "batches.tokens=128",
+    "batches.micro_batches=2", "schedule.steps=12", "schedule.warmup=3", "optimizer.kind=adamw", "optimizer.rate=0.005",
+    "validation.every=3", "data.held_out=20", "data.max_tokens=24", "averaging.count=2", "machine.device=cpu",
+    "machine.precision=float32", "validation.tune=false",
 ]  # fmt: skip
 """A run of a second."""
 EVERY_STEP = "saving.minutes=1e-9"
@@ -89,8 +89,8 @@ def left_behind(folder: Path) -> dict[str, Any]:
     """All that a run has learnt: bytes of the model and of the newest state, and its facts but for timings."""
     state = newest(folder)
     facts = json.loads((state / "facts.json").read_text())
-    del facts["seconds"], facts["looking"]
-    facts["looks"] = [{key: look[key] for key in look if key != "seconds"} for look in facts["looks"]]
+    del facts["seconds"], facts["validation_seconds"]
+    facts["validations"] = [{key: each[key] for key in each if key != "seconds"} for each in facts["validations"]]
     bytes_of = {f"{state.name}/{path.name}": path.read_bytes() for path in sorted(state.glob("*.safetensors"))}
     return {"model.safetensors": (folder / "model.safetensors").read_bytes(), "facts": facts} | bytes_of
 

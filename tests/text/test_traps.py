@@ -242,7 +242,7 @@ def test_added_tokens_json(copy: Copy, families: dict[str, Family], name: str) -
 
 def test_an_id_that_the_vocabulary_does_not_lead_to(copy: Copy) -> None:
     family = copy("bert", {"added_tokens_decoder": {"90000": {"content": "<far>"}}})
-    with pytest.raises(CheckpointError, match="give '<far>' the id 90000, but the vocabulary leads to"):
+    with pytest.raises(CheckpointError, match="give '<far>' the id 90000, but the vocabulary gives it"):
         load_tokenizer(family.folder)
 
 

@@ -57,7 +57,7 @@ MISTAKES: dict[str, tuple[dict[str, str], list[str], str]] = {
         {"a": "pa ku\n" * 60}, toy.arguments(toy.Corpus(HERE / "a", HERE / "a"), HERE / "out"),
         "--source and --target are the same file, HERE/a…",
     ),
-    "lines of nothing": ({"a": " \n\n", "b": "x\ny\n"}, SIDES, "the data holds no pair that can be learnt from"),
+    "lines of nothing": ({"a": " \n\n", "b": "x\ny\n"}, SIDES, "the data holds no usable pair"),
     "a missing file": ({"b": "x\n" * 60}, SIDES, "…HERE/a…"),
     "no data": ({}, ["train", "translate", *OUT], "there are no pairs: give --source and --target (sentences…"),
     "no tabs": (
@@ -145,7 +145,7 @@ def test_settings(tmp_path: Path, data: toy.Corpus, setting: str, said: str) -> 
     assert said in refused(tmp_path, toy.arguments(data, tmp_path / "out", setting))
 
 
-@pytest.mark.parametrize("key", ["agreement", "bpe_dropout"])
+@pytest.mark.parametrize("key", ["r_drop", "bpe_dropout"])
 @pytest.mark.parametrize("task", ["complete", "classify"])
 def test_keys_of_another_task(tmp_path: Path, task: str, key: str) -> None:
     command = ["train", task, "--out", str(tmp_path / "out"), "--set", f"regularization.{key}=0.5"]
@@ -177,7 +177,7 @@ def test_an_output_folder_that_holds_a_run(tmp_path: Path, data: toy.Corpus) -> 
     command = toy.arguments(data, out, "schedule.steps=2", "seed=5")
     sentence = commands.refused(command)
     assert sentence == (
-        f"{out} holds another run, at step-00000003: go on with it (cutaway resume {out}), choose another --out, or "
+        f"{out} holds another run, at step-00000003: resume it (cutaway resume {out}), choose another --out, or "
         f"start over with --force"
     )
     assert all_of(out) == before
@@ -289,7 +289,7 @@ def test_resume_with_another_optimizer(tmp_path: Path, data: toy.Corpus, before:
     change(out, f'kind = "{before}"', f'kind = "{after}"')
     change(out, "steps = 3", "steps = 4")
     assert resume(out, force=True, watch=heard).reason == "done"
-    assert heard.warnings == [f"the optimiser was {before} and is {after} now: it begins without a memory"]
+    assert heard.warnings == [f"the optimiser was {before} and is {after} now: it starts without its moments"]
 
 
 class Heard(Watch):
@@ -412,7 +412,7 @@ def test_memory_is_out(tmp_path: Path, data: toy.Corpus, monkeypatch: pytest.Mon
         train(toy.config(data, *settings), tmp_path / "out")
     step = 4 if where == "step" else 3  # 2 shares a step; a look comes before the state
     assert str(error.value) == (
-        "memory is out: lower batches.tokens (now 128), data.max_tokens (now 24), or choose a smaller model.preset; "
+        "out of memory: lower batches.tokens (now 128), data.max_tokens (now 24), or choose a smaller model.preset; "
         f"the state of step-{step:08} is kept"
     )
     monkeypatch.undo()
@@ -426,7 +426,7 @@ def test_memory_is_out_before_there_is_a_model(
         raise MemoryError
 
     monkeypatch.setattr("cutaway.training.setup.build", greedy)
-    with pytest.raises(loop_module.TrainingError, match=r"memory is out: .* smaller model\.preset; no state was saved"):
+    with pytest.raises(loop_module.TrainingError, match=r"out of memory: .* smaller model\.preset; no state was saved"):
         train(toy.config(data), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 

@@ -33,7 +33,7 @@ def _fresh_compiler() -> Any:
 def losses(data: toy.Corpus, out: Path, *settings: str) -> tuple[list[float], list[str]]:
     watch = Warned()
     outcome = train(toy.config(data, NOTHING_LEFT_TO_CHANCE, *settings), out, watch=watch)
-    return [look["scores"]["loss"] for look in outcome.progress.looks], watch.said
+    return [look["scores"]["loss"] for look in outcome.progress.validations], watch.said
 
 
 def test_compiled_is_like_plain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,5 +65,5 @@ def test_what_can_not_be_compiled_runs_without(tmp_path: Path, monkeypatch: pyte
     compiled, said = losses(data, tmp_path / "compiled", "machine.compile=true")
     assert compiled == plain
     assert len(said) == 1
-    assert said[0].startswith("torch.compile can't make code for this model here (backend='broken' raised:")
+    assert said[0].startswith("torch.compile fails for this model here (backend='broken' raised:")
     assert said[0].endswith("; going on without it")

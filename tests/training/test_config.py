@@ -107,14 +107,14 @@ def test_shares(tokens: int, workers: int, shares: int) -> None:
 def test_shares_fit_the_machine_and_the_model(preset: str, longest: int, on_cpu: bool, shares: int) -> None:
     config = TrainConfig(model=ModelChoice(preset=preset), batches=Batches(tokens=25_000))
     found = with_steps(config, 10_000, 1_000_000, lambda _: None, longest=longest, workers=2, on_cpu=on_cpu)
-    assert found.batches.shares == shares
+    assert found.batches.micro_batches == shares
 
 
 @pytest.mark.parametrize(("ranks", "shares"), [(1, 2), (2, 2), (3, 3), (6, 6), (8, 8), (16, 16)])
 def test_ranks_divide_the_shares(ranks: int, shares: int) -> None:
     config = TrainConfig(model=ModelChoice(preset="transformer-tiny"), batches=Batches(tokens=2048))
     found = with_steps(config, 29_000, 400_000, lambda _: None, longest=50, workers=ranks, ranks=ranks, on_cpu=False)
-    assert found.batches.shares == shares
+    assert found.batches.micro_batches == shares
 
 
 @pytest.mark.parametrize("joint", [True, False])

@@ -25,7 +25,7 @@ from cutaway.errors import ConfigError
 from cutaway.models.build import build
 from cutaway.training.config import ModelChoice
 from cutaway.training.defaults import network_config
-from cutaway.training.distributed import Objective, check_shares, gather, shard
+from cutaway.training.distributed import Objective, check_micro_batches, gather, shard
 from cutaway.training.tasks.translate import PairBatch, Pairs, Translation
 from tests.support import commands
 
@@ -48,7 +48,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def command(corpus: Path, out: Path, *more: str) -> list[str]:
     sizes = ("model.d_model=32", "model.n_heads=2", "model.d_ff=64", "model.n_blocks=1", "batches.tokens=256",
-             "validation.every=4", "saving.minutes=0.0001", "averaging.ema=0.9", "batches.shares=2",
+             "validation.every=4", "saving.minutes=0.0001", "averaging.ema=0.9", "batches.micro_batches=2",
              "machine.precision=float32", *more)  # fmt: skip
     files = {"source": "train.src", "target": "train.tgt", "valid-source": "valid.src", "valid-target": "valid.tgt"}
     settings = [part for size in sizes for part in ("--set", size)]
@@ -178,6 +178,6 @@ def test_every_kind_of_model_in_parts(preset: str) -> None:
 
 def test_shares_must_divide() -> None:
     """Every rank counts for itself and sees the same mistake, so none is left waiting."""
-    check_shares(6, 3)
-    with pytest.raises(ConfigError, match=r"2 shares \(batches\.shares\), which 3 ranks can't divide evenly"):
-        check_shares(2, 3)
+    check_micro_batches(6, 3)
+    with pytest.raises(ConfigError, match=r"2 micro-batches \(batches\.micro_batches\), which 3 ranks can't"):
+        check_micro_batches(2, 3)

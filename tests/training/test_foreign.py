@@ -109,7 +109,7 @@ def test_a_link_that_comes_after_the_look_is_not_followed(
     run: Path, precious: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     """Somebody puts it there while the run is prepared; it is noticed when the file is opened."""
-    monkeypatch.setattr(RunFolder, "check_its_own", lambda _: None)
+    monkeypatch.setattr(RunFolder, "check_links", lambda _: None)
     place = run / name if name in ("metrics.jsonl", ".model.safetensors.aside") else run / "training" / name
     place.unlink(missing_ok=True)
     place.symlink_to(precious / "file")
@@ -125,7 +125,7 @@ def test_nothing_is_removed_through_a_link(tmp_path: Path, precious: Path) -> No
     (tmp_path / "training").mkdir()
     (tmp_path / "training" / "snapshots").symlink_to(precious)
     with pytest.raises(CheckpointError, match="snapshots is a link"):
-        state.Snapshots(tmp_path / "training").forget_all_but({1})
+        state.Snapshots(tmp_path / "training").keep_only({1})
     assert contents(precious) == before
 
 
@@ -158,9 +158,9 @@ FACTS: list[Callable[[dict[str, Any]], object]] = [
     lambda facts: facts.update(tokens=10**400),
     lambda facts: facts.update(seconds=None),
     lambda facts: facts.update(recent=["x"]),
-    lambda facts: facts.update(looks=[1]),
-    lambda facts: facts["looks"][0].update(scores={"loss": "x"}),
-    lambda facts: facts["looks"][0]["scores"].pop("loss"),
+    lambda facts: facts.update(validations=[1]),
+    lambda facts: facts["validations"][0].update(scores={"loss": "x"}),
+    lambda facts: facts["validations"][0]["scores"].pop("loss"),
     lambda facts: facts.update(best=77),
 ]
 
@@ -168,13 +168,13 @@ FACTS: list[Callable[[dict[str, Any]], object]] = [
 @pytest.mark.parametrize("number", range(len(FACTS)))
 def test_facts_that_can_not_be(run: Path, number: int) -> None:
     changed(run, FACTS[number])
-    with pytest.raises((CheckpointError, ConfigError), match="does not say where a run stands|has changed since"):
+    with pytest.raises((CheckpointError, ConfigError), match="has invalid facts|has changed since"):
         resume(run)
 
 
 def test_a_state_without_its_step_is_a_damaged_one(run: Path) -> None:
     changed(run, lambda facts: facts.pop("step"))
-    with pytest.raises(CheckpointError, match="no state in .* is whole"):
+    with pytest.raises(CheckpointError, match="no state in .* is intact"):
         resume(run)
 
 
@@ -233,7 +233,7 @@ def test_a_state_that_is_larger_than_its_model_is_not_read(run: Path) -> None:
     path = toy.newest(run) / "weights.safetensors"
     save_file({**load_file(path), "more": torch.zeros(60_000_000, dtype=torch.uint8)}, path)
     sealed(path.parent)
-    with pytest.raises(CheckpointError, match="no state in .* is whole"):
+    with pytest.raises(CheckpointError, match="no state in .* is intact"):
         resume(run)
 
 
@@ -241,7 +241,7 @@ def test_a_file_that_another_run_takes_away_meanwhile(run: Path, monkeypatch: py
     """It was there when the folder was listed, and renamed before it was looked at: a traceback, now and then."""
     listed = os.listdir(run)
     monkeypatch.setattr("cutaway.training.folder.os.listdir", lambda _: [*listed, ".model.safetensors.aside"])
-    RunFolder(run).check_its_own()
+    RunFolder(run).check_links()
 
 
 @pytest.mark.parametrize("name", ["run.toml", "metrics.jsonl", "training/tuned"])

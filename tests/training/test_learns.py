@@ -29,7 +29,7 @@ def test_learns_the_toy_language(tmp_path: Path, preset: str) -> None:
     outcome = train(toy.config(data, *settings), tmp_path / "out")
     # Over five seeds, in float32 by either's kernels and in bfloat16: 80.9 to 95.9 (transformer-tiny), 100 (GRU)
     assert outcome.scores["bleu"] > 70
-    assert outcome.progress.looks[0]["scores"]["bleu"] < outcome.scores["bleu"]
+    assert outcome.progress.validations[0]["scores"]["bleu"] < outcome.scores["bleu"]
     unseen = [
         text for text in toy.sentences(40, seed=99, longest=4) if text not in data.source.read_text().splitlines()
     ][:12]

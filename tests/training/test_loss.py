@@ -112,7 +112,7 @@ def test_agreement_is_r_drop(rows: int, monkeypatch: pytest.MonkeyPatch) -> None
     p_to_q = (log_p.exp() * (log_p - log_q)).sum()
     q_to_p = (log_q.exp() * (log_q - log_p)).sum()
     total = total + alpha * 0.5 * (p_to_q + q_to_p)
-    ours = language_loss(model, hidden, labels, smoothing=0.1, agreement=alpha)
+    ours = language_loss(model, hidden, labels, smoothing=0.1, r_drop=alpha)
     torch.testing.assert_close(ours.total, total, **EXACT)
     expected, found = gradients(total, model, hidden), gradients(ours.total, model, hidden)
     assert len(found) == 3
@@ -160,7 +160,7 @@ def test_logits_never_exist_all_at_once(agreement: float, monkeypatch: pytest.Mo
     model, (hidden, labels) = network(HEADS["tied"], words), inputs(0, batch, words)
     hidden.requires_grad_()
     with Largest() as seen:
-        language_loss(model, hidden, labels, smoothing=0.1, agreement=agreement).total.backward()
+        language_loss(model, hidden, labels, smoothing=0.1, r_drop=agreement).total.backward()
     assert seen.most == 16 * words, "the logits of one chunk; the table has 6 · 500 numbers, all logits have 200 · 500"
     with Largest() as seen:
         F.cross_entropy(model.apply_head(hidden).flatten(0, 1), labels.flatten()).backward()

@@ -36,7 +36,7 @@ def measured(config: TrainConfig, out: Path, threads: int) -> None:
     scores = {metric.name: 1.0 for metric in task.metrics}
     task.validate = lambda *_: dict(scores)  # type: ignore[method-assign]  # which takes time, and less memory
     batch = memory.largest_batch(prepared.config, task.lengths, network)
-    needed = memory.needed(prepared.config, network, batch)
+    needed = memory.estimate_memory(prepared.config, network, batch)
     folder = RunFolder(out)
     Path("/proc/self/clear_refs").write_text("5")  # VmHWM begins anew
     held = sum(weight.numel() * 4 for weight in prepared.model.network.parameters())
@@ -103,8 +103,8 @@ def test_a_model_that_does_not_fit_is_refused_at_once(tmp_path: Path, monkeypatc
         train(with_settings(config, ["model.preset=llama-2-7b"]), tmp_path / "out")
     said = re.fullmatch(
         r"training would take at least ([\d.]+) GB \(weights 25\.9 GB, gradients 25\.9 GB, optimizer .*\) of memory, "
-        r"and 24\.0 GB are free: choose a smaller model \(--preset\), lower batches\.tokens, or begin all the same "
-        r"with --set machine\.memory=ignore \(in the run\.toml of a run that goes on\)",
+        r"and 24\.0 GB are free: choose a smaller model \(--preset\), lower batches\.tokens, or start it anyway "
+        r"with --set machine\.memory=ignore \(to resume a run: in its run\.toml\)",
         str(error.value),
     )
     assert said, error.value
@@ -114,7 +114,9 @@ def test_a_model_that_does_not_fit_is_refused_at_once(tmp_path: Path, monkeypatc
 
 def test_batches_that_do_not_fit_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Once it is known how long the examples are, and before there is a folder. No batch is larger than all of them."""
-    given = run_of(tmp_path, "translate", "model.preset=transformer-tiny", "batches.tokens=100000", "batches.shares=1")
+    given = run_of(
+        tmp_path, "translate", "model.preset=transformer-tiny", "batches.tokens=100000", "batches.micro_batches=1"
+    )
     have(monkeypatch, 3e8)
     with pytest.raises(
         ConfigError, match=r"would take about .* \(weights 5 MB, .* activations and sums .* GB\) of mem"

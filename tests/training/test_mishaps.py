@@ -146,7 +146,7 @@ def test_killed_before_there_is_a_model(tmp_path: Path, data: toy.Corpus) -> Non
 
 
 def test_time_counts_looks() -> None:
-    assert Progress(seconds=60.0, looking=30.0).time == 90.0
+    assert Progress(seconds=60.0, validation_seconds=30.0).time == 90.0
 
 
 # Data

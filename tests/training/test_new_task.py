@@ -62,7 +62,7 @@ def test_it_goes_on_to_the_same_bits(tmp_path: Path, text: Path) -> None:
     [
         ("validation.metric=bleu", "validation.metric='bleu' is no metric of reverse; choose loss, words"),
         ("data.source=a.txt", "data.source is not for the task reverse; leave it out"),
-        ("regularization.agreement=0.5", "regularization.agreement is for the task translate, not for reverse"),
+        ("regularization.r_drop=0.5", "regularization.r_drop is for the task translate, not for reverse"),
         ("task=revers", "no task 'revers'; did you mean 'reverse'? (known: classify, complete, reverse, translate)"),
     ],
 )

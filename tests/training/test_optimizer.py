@@ -48,10 +48,10 @@ def test_goes_on_bit_for_bit(name: str, kind: Kind) -> None:
         optimizer.step(0.5)
     second = copy.deepcopy(first)
     other = Optimizer(second, kind, **settings)  # type: ignore[arg-type]
-    other.remember({name: tensor.clone() for name, tensor in optimizer.tensors().items()})
+    other.load_state({name: tensor.clone() for name, tensor in optimizer.tensors().items()})
     for step in range(3, 6):
         for each, by in ((first, optimizer), (second, other)):
-            by.forget_gradients()
+            by.zero_gradients()
             grow(each, step)
             by.step(1.0)
     expected, found = weights(first), weights(second)
@@ -130,9 +130,9 @@ def test_memory_that_torch_would_read_or_write_past_is_refused(what: str) -> Non
     name = f"encoder.blocks.0.feedforward.down.weight/{key}"
     assert memory.pop(name).shape in ((6, 10), ())
     with pytest.raises(CheckpointError, match="the optimiser's state has .*feedforward.down.weight.*expected"):
-        optimizer.remember(memory if value is None else memory | {name: value})
+        optimizer.load_state(memory if value is None else memory | {name: value})
 
 
 def test_memory_of_another_model() -> None:
     with pytest.raises(CheckpointError, match="the optimiser's state has blocks.9.weight/exp_avg, which is no weight"):
-        Optimizer(network(), rate=0.01).remember({"blocks.9.weight/exp_avg": torch.zeros(2, 2)})
+        Optimizer(network(), rate=0.01).load_state({"blocks.9.weight/exp_avg": torch.zeros(2, 2)})

@@ -65,7 +65,7 @@ def test_the_same_run_twice_is_the_same(tmp_path: Path, data: toy.Corpus, whole:
 @pytest.mark.parametrize(
     "settings",
     [
-        ["machine.precision=bfloat16", "regularization.agreement=1"],
+        ["machine.precision=bfloat16", "regularization.r_drop=1"],
         ["machine.precision=bfloat16", "model.preset=gru-seq2seq"],
         ["model.dropout=0.0015"],  # too little for a byte
     ],
@@ -73,7 +73,7 @@ def test_the_same_run_twice_is_the_same(tmp_path: Path, data: toy.Corpus, whole:
 def test_stopped_and_resumed_in_other_ways(tmp_path: Path, data: toy.Corpus, settings: list[str]) -> None:
     """Two threads share nothing that the order of their work would change."""
     recurrent = "model.preset=gru-seq2seq" in settings
-    given = toy.config(data, *settings, "batches.tokens=512", "batches.shares=4", "validation.every=12")
+    given = toy.config(data, *settings, "batches.tokens=512", "batches.micro_batches=4", "validation.every=12")
     if recurrent:  # without the sizes of a Transformer
         given = replace(given, model=ModelChoice(preset="gru-seq2seq", d_model=16, d_hidden=32, dropout=0.1))
     train(given, tmp_path / "whole")
@@ -171,7 +171,7 @@ def test_killed_before_the_first_state(tmp_path: Path, data: toy.Corpus) -> None
         pass
 
     class Killer(Watch):
-        def look(self, step: int, scores: dict[str, float], is_best: bool, seconds: float) -> None:
+        def validated(self, step: int, scores: dict[str, float], is_best: bool, seconds: float) -> None:
             if step == 4:
                 raise KilledError
 
@@ -326,7 +326,7 @@ class Looks(Watch):
     def __init__(self) -> None:
         self.steps: list[int] = []
 
-    def look(self, step: int, scores: dict[str, float], is_best: bool, seconds: float) -> None:
+    def validated(self, step: int, scores: dict[str, float], is_best: bool, seconds: float) -> None:
         self.steps.append(step)
 
 

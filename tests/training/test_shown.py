@@ -49,7 +49,7 @@ def test_a_resumed_run_draws_its_curves_from_the_beginning(monkeypatch: pytest.M
             watch.resumed(200, logged)
             watch.step(step(201, 6.0))
             watch.step(step(202, 5.5))
-            watch.look(202, {"loss": 4.5, "bleu": 30.0}, is_best=True, seconds=1.0)
+            watch.validated(202, {"loss": 4.5, "bleu": 30.0}, is_best=True, seconds=1.0)
             watch.step(step(203, 5.0))
         seen = shown(screen)
     assert "going on after step 200" in seen
@@ -68,10 +68,10 @@ def test_what_is_over_does_not_stay_on_the_screen(monkeypatch: pytest.MonkeyPatc
     with terminal(monkeypatch) as screen:
         with Live(draw=False) as watch:
             watch.step(step(1, 6.0))
-            watch.busy("looking at the average")
+            watch.busy("validating the average")
         seen = shown(screen)
     assert "step 1 of 400, epoch 0.0, loss 6.250, " in seen
-    assert "looking at" not in seen[seen.rindex("step 1 of") :]
+    assert "validating" not in seen[seen.rindex("step 1 of") :]
 
 
 @pytest.mark.skipif(not hasattr(os, "openpty"), reason="a terminal to draw on is made by the system's openpty")
@@ -93,9 +93,9 @@ def test_a_log_hears_of_what_takes_long(monkeypatch: pytest.MonkeyPatch, capsys:
     watch.busy("choosing the length penalty", pace)
     monkeypatch.setattr("cutaway.cli.display.training.SECONDS_BETWEEN_LINES", -1)  # now, that is
     watch.busy("choosing the length penalty", pace)
-    watch.busy("looking at the average")
+    watch.busy("validating the average")
     watch.busy("")
-    told = ["choosing the length penalty: 1 of 200", "looking at the average …"]
+    told = ["choosing the length penalty: 1 of 200", "validating the average …"]
     assert capsys.readouterr().err.splitlines() == told
 
 
@@ -103,7 +103,7 @@ def test_a_log_gets_lines(capsys: pytest.CaptureFixture[str]) -> None:
     watch = LogLines()
     watch.resumed(200, [{"step": 10, "nll": 7.0}])
     watch.step(step(201, 6.0))  # not the first of all, and no half minute has passed
-    watch.look(202, {"loss": 4.5, "bleu": 30.0}, is_best=False, seconds=1.0)
+    watch.validated(202, {"loss": 4.5, "bleu": 30.0}, is_best=False, seconds=1.0)
     watch.warn("hot")
     told = ["going on after step 200", "step 202: loss 4.500, bleu 30.00", "Warning: hot"]
     assert capsys.readouterr().err.splitlines() == told

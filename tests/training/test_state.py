@@ -126,7 +126,7 @@ def test_all_are_damaged(tmp_path: Path) -> None:
         (tmp_path / f"step-{step:08}" / "weights.safetensors").write_bytes(b"")
     with pytest.raises(CheckpointError) as error:
         load(tmp_path)
-    assert str(error.value) == f"no state in {tmp_path} is whole (step-00000002, step-00000001); start the run anew"
+    assert str(error.value) == f"no state in {tmp_path} is intact (step-00000002, step-00000001); start the run anew"
 
 
 def test_latest_is_behind(tmp_path: Path) -> None:
@@ -154,7 +154,7 @@ def test_latest_is_missing(tmp_path: Path) -> None:
 def test_the_states_are_gone(tmp_path: Path) -> None:
     save(tmp_path, 1)
     shutil.rmtree(tmp_path / "step-00000001")
-    with pytest.raises(CheckpointError, match=r"is whole \(step-00000001\); start the run anew"):
+    with pytest.raises(CheckpointError, match=r"is intact \(step-00000001\); start the run anew"):
         load(tmp_path)
 
 
@@ -187,7 +187,7 @@ def test_snapshots(tmp_path: Path) -> None:
         expected = (tensors(3)["weights"][name].double() + tensors(9)["weights"][name].double()) / 2
         assert torch.equal(value, expected.float())
     (snapshots.folder / ".writing-00000012").write_bytes(b"half")
-    snapshots.forget_all_but({6})
+    snapshots.keep_only({6})
     assert [path.name for path in snapshots.folder.iterdir()] == ["step-00000006.safetensors"]
     snapshots.path(6).write_bytes(b"")
     with pytest.raises(CheckpointError, match="step-00000006"):
@@ -326,7 +326,7 @@ def test_weights_that_can_not_be_kept_and_weights_that_are_gone(tmp_path: Path, 
     done = commands.run(["resume", str(stopped), "--force"], tmp_path / "log")
     assert done.code == 0, done.err
     assert "Warning: the weights of step " in done.err
-    assert "are gone or damaged: the average is without" in done.err
+    assert "are missing or damaged: the average is without" in done.err
     cutaway.load(stopped)
 
 
@@ -343,7 +343,7 @@ def test_weights_for_the_average_that_are_damaged(
         def warn(self, text: str) -> None:
             said.append(text)
 
-        def look(self, step: int, *_: object) -> None:
+        def validated(self, step: int, *_: object) -> None:
             looks.append(step)
 
     looks: list[int] = []
@@ -353,7 +353,7 @@ def test_weights_for_the_average_that_are_damaged(
     kept.write_bytes(damage(kept.read_bytes()))
     outcome = resume(out, watch=Stopped())
     assert (outcome.reason, outcome.progress.step) == ("done", 12)
-    assert said == ["the weights of step 9 are gone or damaged: the average is without"]
+    assert said == ["the weights of step 9 are missing or damaged: the average is without"]
     assert outcome.averaged in ((6, 12), ()), "or the best single one is better"
     cutaway.load(out)
 
@@ -372,7 +372,7 @@ def test_an_average_of_more_than_was_kept(tmp_path: Path, data: toy.Corpus) -> N
 
     outcome = resume(out, watch=Warned(), force=True)
     assert outcome.progress.step == 12
-    assert said == ["the weights of step 6 are gone or damaged: the average is without"]
+    assert said == ["the weights of step 6 are missing or damaged: the average is without"]
     assert outcome.averaged in ((9, 12), ()), "or the best single one is better"
 
 

@@ -129,7 +129,7 @@ def test_evaluation_is_shown_as_it_is_made() -> None:
         return texts
 
     sources = ["a", "b b b", "c", "d d d d"]
-    found = evaluate(Echo(), sources, [["A", "B B B", "C", "D D D D"]], seen=seen)  # type: ignore[arg-type]
+    found = evaluate(Echo(), sources, [["A", "B B B", "C", "D D D D"]], show_progress=seen)  # type: ignore[arg-type]
     assert given == ["d d d d", "b b b", "a", "c"]
     assert found.written == ["A", "B B B", "C", "D D D D"]
     assert found.scores["chrf"].value == 100
@@ -324,7 +324,7 @@ def test_only_bpe_can_be_cut_anew() -> None:
 
 
 @pytest.mark.parametrize("setting", ["regularization.bpe_dropout=0.1", "tokenizer.joint=false", "data.joined=3",
-                                     "regularization.agreement=1.0"])  # fmt: skip
+                                     "regularization.r_drop=1.0"])  # fmt: skip
 def test_translators_of_every_making_go_on_bit_for_bit(tmp_path: Path, setting: str) -> None:
     """Stopped in the middle and resumed: the same weights as in one go, whatever the batches are made of."""
     config = toy.config(toy.corpus(tmp_path), setting, "schedule.steps=6", "validation.every=3")

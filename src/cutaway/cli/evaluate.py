@@ -74,7 +74,7 @@ class EvaluationOptions(EngineOptions):
 
         return evaluate(
             model, sources, references, beams=self.beams, tokenized=tokenized, engine=self.engine,
-            precision=self.precision, seen=seen,
+            precision=self.precision, show_progress=seen,
         )  # fmt: skip
 
 

@@ -135,7 +135,7 @@ class Kernels:
     """The functions of this folder's C files."""
 
     digest: str
-    """Of sources, compiler, flags and processor: kernels of another digest may round differently."""
+    """A hash of sources, compiler, flags and processor: kernels of another digest may round differently."""
     linear: Callable[..., None]
     linear_room: Callable[[int, int], int]
     attend: Callable[..., None]

@@ -74,7 +74,7 @@ def _symmetric_kl(log_p: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _check_labels(labels_N: Tensor, n: int, n_words: int) -> None:
-    """The kernel writes where a label says."""
+    """Checks the labels: the kernel writes at their indices."""
     if labels_N.dtype != torch.int64 or labels_N.shape != (n,):
         dtype = str(labels_N.dtype).removeprefix("torch.")
         raise InputError(f"labels have shape {list(labels_N.shape)} and dtype {dtype}; expected [{n}] and int64")

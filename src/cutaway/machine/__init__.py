@@ -11,5 +11,6 @@ for _variable in VARIABLES:  # a wrong value is an error even where it is not ne
     _forced(_variable)
 
 CLEARLY = 1.3
-"""How many times as fast the unusual choice must be to be taken. A measurement of a few milliseconds on a busy machine
+"""The factor by which the unusual choice must be faster to be taken. A measurement
+ of a few milliseconds on a busy machine
 is off by less, so the choice, and with it the last bits of a result, does not depend on that moment."""

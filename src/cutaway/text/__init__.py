@@ -1,1 +1,1 @@
-"""Text to token ids and back: tokenizers loaded from other people's files, or learnt from text."""
+"""Text to token ids and back: tokenizers loaded from the files of other libraries, or trained on text."""

@@ -9,14 +9,14 @@ from cutaway.errors import ConfigError
 from cutaway.text.fast import FastTokenizer
 from cutaway.text.tokenizer import Tokenizer
 
-_MOST = 200_000  # words whose ways are remembered: they are the same when they are found again
-_WAYS = 16  # of cutting one word, drawn once; an epoch draws among them
+_MOST = 200_000  # words whose variants are kept in memory: they are the same when computed again
+_VARIANTS = 16  # segmentations of a word, drawn once; an epoch draws among them
 
 
 class BPEDropout:
-    """ids of a text -> ids of the same text, each word cut as BPE does when a share of its merges is left out.
+    """ids of a text -> ids of the same text, each word segmented by BPE with a share of its merges left out.
 
-    The `tokenizers` library can do it too, but not twice the same: a run that goes on could not be exact.
+    The `tokenizers` library can do it too, but not reproducibly: a resumed run could not be exact.
     """
 
     def __init__(self, tokenizer: Tokenizer, share: float, seed: int) -> None:
@@ -34,19 +34,19 @@ class BPEDropout:
         self._share, self._seed = share, seed
         self._known: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
 
-    def __call__(self, ids: Sequence[int], chance: random.Random) -> list[int]:
+    def __call__(self, ids: Sequence[int], rng: random.Random) -> list[int]:
         found: list[int] = []
         for word in self._words(ids):
-            ways = self._known.get(word)
-            if ways is None:
+            variants = self._known.get(word)
+            if variants is None:
                 if len(self._known) >= _MOST:
                     self._known.clear()
-                ways = self._known.setdefault(word, self._cut(word))
-            found += ways[int(chance.random() * len(ways))]
+                variants = self._known.setdefault(word, self._cut(word))
+            found += variants[int(rng.random() * len(variants))]
         return found
 
     def _words(self, ids: Sequence[int]) -> list[tuple[int, ...]]:
-        """Pieces that belong together: a word begins where its first letter is a space ("Ġ"); no merge crosses that."""
+        """Pieces grouped into words: a word begins with a space ("Ġ"), which no merge crosses."""
         words: list[list[int]] = []
         for number in ids:
             alone = number in self._special
@@ -57,21 +57,21 @@ class BPEDropout:
         return [tuple(word) for word in words]
 
     def _cut(self, word: tuple[int, ...]) -> list[tuple[int, ...]]:
-        """_WAYS ways, the same for a word whenever and wherever it is met."""
+        """_VARIANTS segmentations of a word, the same at every occurrence."""
         if word[0] in self._special:
             return [word]
         text = "".join(self._pieces[number] for number in word)
-        chance = random.Random(f"{self._seed} {text}")
-        return [tuple(self._ids[piece] for piece in self._merged(text, chance)) for _ in range(_WAYS)]
+        rng = random.Random(f"{self._seed} {text}")
+        return [tuple(self._ids[piece] for piece in self._merged(text, rng)) for _ in range(_VARIANTS)]
 
-    def _merged(self, text: str, chance: random.Random) -> list[str]:
-        """BPE, where each merge that could be made is left out with probability `share`, anew after each that is."""
+    def _merged(self, text: str, rng: random.Random) -> list[str]:
+        """BPE in which each possible merge is left out with probability `share`, drawn anew after every merge."""
         pieces = list(text)
         while len(pieces) > 1:
             possible = [
                 (self._ranks[pair], i)
                 for i, pair in enumerate(pairwise(pieces))
-                if pair in self._ranks and chance.random() >= self._share
+                if pair in self._ranks and rng.random() >= self._share
             ]
             if not possible:
                 break

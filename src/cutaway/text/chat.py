@@ -1,4 +1,4 @@
-"""Chat templates: a conversation written as the one text its model was taught.
+"""Chat templates: a conversation as one text, in the format that its model was trained on.
 
 Templates come with models and are not trusted. They run as transformers runs them (template.py), but in a process of
 their own with limits of memory and time: a template can do no worse than fail.
@@ -12,7 +12,7 @@ from cutaway.errors import CheckpointError, InputError
 from cutaway.sandbox import Sandbox, SandboxError
 
 CHARACTERS = 4_000_000
-"""Of the text that a template may write. The longest published templates have 20,000 themselves."""
+"""The longest text that a template may write. The longest published templates have 20,000 themselves."""
 _LONGEST = 1_000_000
 _REASONING = ("reasoning_content", "thinking", "reasoning")
 _MEND = "put one that works into the model's folder as chat_template.jinja"
@@ -28,7 +28,7 @@ def render(
 ) -> str:
     """The text of a conversation; `messages` are {"role": ..., "content": ...}, `tokens` e.g. {"bos_token": "<s>"}.
 
-    Values reach a template as JSON has them: what JSON does not know is only its type's name there.
+    A template gets JSON values; any other value is replaced by the name of its type.
     """
     if isinstance(messages, Mapping | str) or not messages:
         raise InputError("a chat is a list of at least one message, each with a role and a content")
@@ -66,7 +66,7 @@ def render(
 
 
 def _plain(value: Any) -> Any:
-    """Only JSON's types reach a template."""
+    """The value as JSON types; any other as the name of its type."""
     if isinstance(value, Mapping):
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

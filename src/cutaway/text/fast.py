@@ -12,11 +12,11 @@ from cutaway.errors import InputError
 from cutaway.text.tokenizer import Encoding, Tokenizer, check_text, kept_places, token_ids
 
 KEPT = ("clean_up_tokenization_spaces", "model_input_names", "padding_side", "split_special_tokens", "truncation_side")
-"""Settings that are written back as they were read."""
+"""Settings that are written back unchanged."""
 
 
 class FastTokenizer(Tokenizer):
-    """One class for every kind of vocabulary; `backend` knows how this one cuts, joins and frames texts."""
+    """One class for every kind of vocabulary; `backend` has its segmentation, its decoder and its special tokens."""
 
     def __init__(
         self,
@@ -33,11 +33,11 @@ class FastTokenizer(Tokenizer):
         backend.no_truncation()
         backend.no_padding()
         backend.encode_special_tokens = bool(self._settings.get("split_special_tokens", False))
-        # where spaces are part of tokens, as in BPE, tidying would lose some; transformers does not do it there
+        # where spaces are part of tokens, as in BPE, cleaning up would lose some; transformers does not do it there
         is_bpe = type(backend.model).__name__ == "BPE"
         self._tidy = bool(self._settings.get("clean_up_tokenization_spaces", False)) and not is_bpe
         if self._tidy:
-            self.unsettled = sum(len(spaced) - 1 for spaced in _SPACED)  # each replacement looks so far ahead
+            self.unsettled = sum(len(spaced) - 1 for spaced in _SPACED)  # the lookahead of each replacement
 
     @functools.cached_property
     def vocabulary_size(self) -> int:
@@ -145,7 +145,7 @@ _SPACED = (" .", " ?", " !", " ,", " ' ", " n't", " 'm", " 's", " 've", " 're")
 
 
 def _tidied(text: str) -> str:
-    """English without the spaces that splitting into words left; what "clean_up_tokenization_spaces" asks for."""
+    """English without the spaces that word splitting inserts ("clean_up_tokenization_spaces")."""
     for spaced in _SPACED:
         text = text.replace(spaced, spaced.strip())
     return text

@@ -1,4 +1,4 @@
-"""A folder's tokenizer, whatever files it comes as: tokenizer.json, or a vocabulary in one of the older forms."""
+"""Loads the tokenizer of a folder: from tokenizer.json, or from a vocabulary in one of the older formats."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -55,7 +55,7 @@ _GENERAL = ("PreTrainedTokenizerFast", "PreTrainedTokenizer", "TokenizersBackend
 def load_tokenizer(folder: Path, config: Mapping[str, Any] | None = None) -> Tokenizer | None:
     """The tokenizer in `folder`, None if it holds none; `config` is the model's config.json.
 
-    tokenizer.json is taken at its word. transformers 5 takes only the vocabulary from it for the classes it knows, and
+    tokenizer.json is used as it is. transformers 5 takes only the vocabulary from it for the classes it knows, and
     builds the rest anew from tokenizer_config.json: where the two disagree (in old Llama files, the space after a
     special token inside the text), ids differ.
     """
@@ -90,7 +90,7 @@ def load_tokenizer(folder: Path, config: Mapping[str, Any] | None = None) -> Tok
 
 
 def _family(settings: TokenizerSettings, config: Mapping[str, Any]) -> str | None:
-    """The recipe that the files ask for; None if they leave it open. An unknown class is kept, and refused later."""
+    """The recipe that the files name; None if they name none. An unknown class is kept, and refused later."""
     named = settings.values.get("tokenizer_class") or config.get("tokenizer_class")
     if isinstance(named, str) and named not in _GENERAL:
         return FAMILIES.get(named.removesuffix("Fast"), named)
@@ -147,7 +147,7 @@ def _try(backend: tokenizers.Tokenizer) -> None:
 
 
 def _usual_names(backend: tokenizers.Tokenizer) -> dict[str, str]:
-    """The roles of a tokenizer.json that comes alone, by the names that special tokens usually have."""
+    """The roles of special tokens, by their usual names, for a tokenizer.json without tokenizer_config.json."""
     usual = {
         "start": ("<s>", "<|begin_of_text|>", "<|endoftext|>"),
         "end": ("</s>", "<|end_of_text|>", "<|endoftext|>"),

@@ -1,7 +1,7 @@
 """Limits of a tokenizer.json: steps that make a text many times longer, or search it for hours, are refused.
 
-The `tokenizers` library runs whatever the file says, in this process, and can't be stopped. The limits are far beyond
-what published tokenizers have; the text of a regular expression is not judged, only that it need not run while loading.
+The `tokenizers` library runs any step of the file, in this process, and can't be stopped. The limits are far beyond
+published tokenizers; regular expressions are not analysed, but none runs while loading.
 """
 
 import base64
@@ -17,7 +17,7 @@ from cutaway.text.sentencepiece import Charsmap
 from cutaway.text.settings import ADDED, LONGEST
 
 GROWTH = 1000
-"""So many times longer at most: nmt_nfkc's longest rule makes 33 bytes of 3, and a space symbol is 3 bytes of one."""
+"""The largest factor of a text's growth: nmt_nfkc's longest rule makes 33 bytes of 3, a space symbol 3 of one."""
 STEPS = 100
 
 
@@ -27,7 +27,7 @@ class LimitError(Exception):
 
 _PARTS = ("normalizer", "pre_tokenizer", "post_processor", "decoder")
 _ONE_REPETITION = re.compile(r"[^()*+?{|]*([*+]|\{\d+,?\d*\})?")
-# what JSON can spell in other ways is read as JSON
+# a key that JSON can spell in other ways (\u00…) is parsed, too
 _JUDGED = re.compile(rb'"normalized"\s*:\s*true|precompiled_charsmap|\\u00[2-7]')
 
 

@@ -1,4 +1,4 @@
-"""Text by lines, from files and pipes that may hold anything."""
+"""Text by lines, from files and pipes of any content."""
 
 from collections.abc import Iterator
 from typing import IO, TextIO, cast
@@ -9,7 +9,7 @@ LONGEST = 16_000_000  # bytes of one line
 
 
 def lines_of(stream: TextIO | IO[bytes] | None, name: str = "stdin") -> Iterator[str]:
-    """The lines of a file, without their ends, each read when it is asked for.
+    """The lines of a file, without their ends, read on demand.
 
     An empty line is an empty text. Bytes that are not UTF-8, a NUL byte, or a line of more than 16 MB is an InputError
     that names the line.

@@ -1,4 +1,4 @@
-"""Marian's tokenizer: SentencePiece cuts the text, one model per side; ids come from a vocabulary of its own."""
+"""Marian's tokenizer: SentencePiece segments the text, one model a side; ids come from a separate vocabulary."""
 
 import functools
 import json
@@ -18,9 +18,9 @@ Found = tuple[str, int, tuple[int, int]]
 
 
 class MarianTokenizer(Tokenizer):
-    """Source texts and target texts are cut by different models, and share one vocabulary unless there are two.
+    """Source and target have a SentencePiece model each, and share one vocabulary unless there are two.
 
-    A text for a model of several languages begins with the one it shall be translated to: ">>fra<< Good morning."
+    A text for a model of several languages begins with the target language: ">>fra<< Good morning."
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class MarianTokenizer(Tokenizer):
         }
 
     def _add(self, settings: TokenizerSettings, named: Mapping[str, AddedToken]) -> None:
-        """Tokens that are cut out of the text before SentencePiece sees it; new ones get the next ids."""
+        """Added tokens, which are split off before SentencePiece runs; new ones get the next ids."""
         self._added = dict(settings.added)
         ids = {token.content: number for number, token in self._added.items()}
         known = self._vocabulary | ids
@@ -83,7 +83,7 @@ class MarianTokenizer(Tokenizer):
     def encode(
         self, text: str, pair: str | None = None, *, special: bool = True, max_length: int | None = None
     ) -> Encoding:
-        """The pieces of `text` and </s>. Marian has no pairs: two texts are read as one, without a mark between."""
+        """The pieces of `text` and </s>. Marian has no pairs: two texts are joined without a separator."""
         return self._encoding([text] if pair is None else [text, pair], "source.spm", special, max_length)
 
     def encode_target(self, text: str, *, special: bool = True, max_length: int | None = None) -> Encoding:
@@ -175,7 +175,7 @@ class MarianTokenizer(Tokenizer):
         return found
 
     def _parts(self, text: str) -> list[tuple[int, int, str | None]]:
-        """The text cut at added tokens: (start, end, token or None), the longest token first at each place."""
+        """The text split at added tokens: (start, end, token or None), the longest token first at each place."""
         parts: list[tuple[int, int, str | None]] = []
         start = at = 0
         while begin := self._names.begins.search(text, at):

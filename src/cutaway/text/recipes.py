@@ -1,7 +1,7 @@
 """Tokenizers by family, for folders that hold only a vocabulary and no tokenizer.json.
 
-Each recipe gives the tokenizer that transformers 5 builds from the same files; where that is not what the model was
-trained with, a comment says so.
+Each recipe builds the same tokenizer as transformers 5 from the same files; comments note where a model was trained
+with another one.
 """
 
 from collections.abc import Callable, Mapping
@@ -57,10 +57,10 @@ def gpt2(vocabulary: Mapping[str, int], merges: list[tuple[str, str]], settings:
 
 
 def roberta(vocabulary: Mapping[str, int], merges: list[tuple[str, str]], settings: TokenizerSettings) -> Tokenizer:
-    """GPT-2's vocabulary made anew; <s> text </s>, and </s></s> between a pair.
+    """GPT-2's kind of vocabulary; <s> text </s>, and </s></s> between a pair.
 
-    fairseq's <mask> takes the space before it. tokenizer.json and tokenizer_config.json say so; from a vocabulary alone
-    transformers 5 leaves that out, and so do we.
+    fairseq's <mask> includes the space before it, as tokenizer.json and tokenizer_config.json say; from a vocabulary
+    alone transformers 5 leaves that out, and so do we.
     """
     defaults = _defaults(
         unknown="<unk>", start="<s>", end="</s>", separator="</s>", pad="<pad>", classify="<s>", mask="<mask>"
@@ -114,11 +114,11 @@ def albert(model: SentencePieceModel, settings: TokenizerSettings) -> Tokenizer:
 
 
 def llama(model: SentencePieceModel, settings: TokenizerSettings) -> Tokenizer:
-    """SentencePiece BPE; <s> and a space in front; what no piece spells becomes bytes such as <0x0A>.
+    """SentencePiece BPE; <s> and a space in front; characters without a piece become bytes such as <0x0A>.
 
-    <s> is added unless add_bos_token says no: so Llama was trained, and so transformers documents it, though version 5
-    leaves it out where neither tokenizer.json nor tokenizer_config.json mentions it. The space goes in front of a text
-    that begins with one, too, as in SentencePiece: indented code keeps its indentation. transformers 5 loses one.
+    <s> is added unless add_bos_token is false: so Llama was trained, and so transformers documents it, though version 5
+    leaves it out where neither tokenizer.json nor tokenizer_config.json mentions it. The space is also added to a text
+    that begins with one, as in SentencePiece: indented code keeps its indentation. transformers 5 loses one.
     """
     backend = tokenizers.Tokenizer(model.bpe(byte_fallback=True))
     space = settings.flag("add_prefix_space", model.dummy_prefix)
@@ -133,7 +133,7 @@ def llama(model: SentencePieceModel, settings: TokenizerSettings) -> Tokenizer:
 
 
 def plain_sentencepiece(model: SentencePieceModel, settings: TokenizerSettings) -> Tokenizer:
-    """A SentencePiece model of no known family, as its own settings say (transformers 5 overlooks dummy_prefix).
+    """A SentencePiece model of no known family, by its own settings (transformers 5 ignores dummy_prefix).
 
     `tokenizers` normalises rare combined characters differently (see segment.py).
     """
@@ -168,7 +168,7 @@ SENTENCEPIECES: dict[str, Callable[[SentencePieceModel, TokenizerSettings], Toke
 
 
 def guess(model: SentencePieceModel) -> str:
-    """The family that a bare SentencePiece file belongs to."""
+    """The family of a bare SentencePiece file."""
     first = [piece.text for piece in model.pieces[:5]]
     if model.is_bpe and model.byte_fallback:
         return "llama"
@@ -189,7 +189,7 @@ def _named(settings: TokenizerSettings, defaults: Mapping[str, str], role: str) 
 
 
 def _with(settings: TokenizerSettings, more: list[AddedToken]) -> TokenizerSettings:
-    """The model's own symbols as special tokens, unless the files list others: so transformers has it."""
+    """The model's own symbols as special tokens, unless the files list others, as in transformers."""
     if settings.extra:
         return settings
     return TokenizerSettings(settings.values, settings.named, settings.added, tuple(more), settings.chat_template)
@@ -233,10 +233,10 @@ def _byte_level(
 
 def _blanks(backend: tokenizers.Tokenizer, model: SentencePieceModel, prefix: str) -> None:
     """The model's own rules, blanks as the space symbol, and one more in front: `prefix` "always", "never", or "first",
-    which is not after a special token (and overlooks a text whose beginning the rules took away).
+    which is not after a special token (nor before a text whose beginning the rules removed).
 
-    Metaspace puts none in front of a text that has one. So a first Metaspace, which looks for a blank, comes after all
-    blanks have become symbols, and puts a blank there; a second makes that a symbol.
+    Metaspace adds no blank to a text that begins with one. So the blanks become symbols first; then one Metaspace adds
+    a blank, and a second one makes it a symbol.
     """
     steps: list[Any] = [normalizers.Precompiled(model.charsmap)] if model.charsmap else []
     if model.squeeze:
@@ -251,7 +251,7 @@ def _blanks(backend: tokenizers.Tokenizer, model: SentencePieceModel, prefix: st
 
 
 def _words(backend: tokenizers.Tokenizer, space: bool = True) -> None:
-    """Text cut at white space, each word with the space symbol in front."""
+    """Text split at white space, each word with the space symbol in front."""
     scheme = "always" if space else "never"
     metaspace = pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme=scheme)
     backend.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), metaspace])
@@ -273,7 +273,7 @@ def _around(backend: tokenizers.Tokenizer, first: str, last: str) -> Any:
 
 
 def _bounds(backend: tokenizers.Tokenizer, names: Mapping[str, str], settings: TokenizerSettings, start: bool) -> Any:
-    """Start and end around each text, where add_bos_token and add_eos_token say so."""
+    """Start and end tokens around each text, by add_bos_token and add_eos_token."""
     before = names.get("start") if settings.flag("add_bos_token", start) else None
     after = names.get("end") if settings.flag("add_eos_token", False) else None
     single, second = ["$A:0"], ["$B:1"]

@@ -25,16 +25,16 @@ from cutaway.text.sentencepiece import (
 
 Span = tuple[int, int]
 Normal = tuple[str, list[int], list[int]]
-"""A text as the pieces spell it, and for each of its characters where in the given text it starts and ends."""
+"""A normalised text, and for each of its characters its start and end in the original text."""
 
 
 class Longest:
-    """The longest of some texts at a place; the work does not grow with their number."""
+    """The longest match of some texts at a position; the work does not grow with their number."""
 
     def __init__(self, texts: Iterable[str]) -> None:
         self._texts = set(texts)
         self._lengths: dict[str, list[int]] = {}
-        """First character -> how long the texts are that begin with it, the longest first."""
+        """First character -> the lengths of the texts that begin with it, the longest first."""
         for first, length in sorted({(text[0], len(text)) for text in self._texts}, reverse=True):
             self._lengths.setdefault(first, []).append(length)
         self.begins = re.compile(f"[{re.escape(''.join(self._lengths))}]" if self._lengths else "(?!)")
@@ -60,10 +60,10 @@ class Segmenter:
         self._unknown = model.unknown if model.is_bpe else 0
         rules_join_words = self._charsmap is not None and self._charsmap.has_rules_with(" ")
         self._words_apart = not (rules_join_words or any(" " in symbol for symbol in own))
-        self._word = functools.lru_cache(maxsize=20_000)(self._normal_word)  # words come again
+        self._word = functools.lru_cache(maxsize=20_000)(self._normal_word)  # words recur
 
     def split(self, text: str) -> list[tuple[str, Span]]:
-        """The pieces of `text`. What is in no piece is one piece as it stands, or bytes such as <0x0A>."""
+        """The pieces of `text`. An unknown part is a piece as it stands, or bytes such as <0x0A>."""
         normal, starts, ends = self.normalize(text)
         if not normal:
             return []
@@ -128,7 +128,7 @@ class Segmenter:
         return normal, starts, ends
 
     def _normal_word(self, word: str) -> Normal | None:
-        """One word, alone; None if spaces or nothing come out of it. No lists of places where nothing was changed."""
+        """One word, normalised; None if it becomes empty or has spaces. The lists are empty if nothing was changed."""
         new, starts, ends = "", [], []
         at = 0
         while at < len(word):
@@ -149,7 +149,7 @@ class Segmenter:
         return (start + 1, text[start]) if found is None else found
 
     def join(self, pieces: list[str]) -> str:
-        """The text of these pieces; those that this model does not know stay as they are, with their space symbols."""
+        """The text of these pieces; unknown pieces stay as they are, with their space symbols."""
         model, text, spoken = self._model, "", False
         at = 0
         while at < len(pieces):
@@ -179,9 +179,9 @@ class Segmenter:
 
 
 def _matched_unigram(model: SentencePieceModel) -> Unigram:
-    """Only what SentencePiece finds in text: no control symbols, bytes or unused pieces. Unknown is 0.
+    """The pieces that SentencePiece matches in text: no control symbols, bytes or unused pieces. Unknown is 0.
 
-    Its own symbols win over everything: their score is what no sum of pieces of the same length in bytes can reach.
+    User-defined symbols always win: no sum of pieces of the same length in bytes can reach their score.
     """
     best = max((piece.score for piece in model.pieces if piece.kind == NORMAL), default=0.0)
     scored = [("\0no text holds this\0", 0.0)]

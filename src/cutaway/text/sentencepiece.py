@@ -1,7 +1,7 @@
-"""SentencePiece's model files: read without its library, and run as it runs them.
+"""Reads SentencePiece's model files without its library, for identical results.
 
-A .model or .spm file is one protobuf message: pieces with scores, the training settings, and the rules by which text is
-normalised first, compiled into a double-array trie (Yata et al.'s Darts).
+A .model or .spm file is one protobuf message: pieces with scores, the training settings, and the rules that normalise
+the text, compiled into a double-array trie (Yata et al.'s Darts).
 """
 
 import math
@@ -62,10 +62,10 @@ class SentencePieceModel:
         return Unigram(scored, unk_id=self.unknown, byte_fallback=byte_fallback)
 
     def merges(self) -> list[tuple[str, str]]:
-        """Every pair of pieces that makes a piece, the best score first: SentencePiece merges whatever scores best.
+        """Every pair of pieces that makes a piece, the best score first: SentencePiece merges the best-scoring pair.
 
-        Of equal scores (Llama's runs of spaces) it takes the leftmost; the longest piece first comes to the same.
-        transformers 5 goes by ids instead, which is wrong for just these runs.
+        Of equal scores (Llama's runs of spaces) it takes the leftmost; the longest piece first is equivalent.
+        transformers 5 goes by ids instead, which is wrong for exactly these runs.
         """
         ids = {piece.text: i for i, piece in enumerate(self.pieces) if piece.kind in (NORMAL, USER_DEFINED, UNUSED)}
         found = []
@@ -75,7 +75,7 @@ class SentencePieceModel:
                     if text[:cut] in ids and text[cut:] in ids:
                         found.append((-score, -len(text), i, cut, text))
                 if len(found) > _MERGES:
-                    raise CheckpointError(f"a SentencePiece model makes its pieces in more than {_MERGES:,} ways")
+                    raise CheckpointError(f"a SentencePiece model has more than {_MERGES:,} merges")
         return [(text[:cut], text[cut:]) for _, _, _, cut, text in sorted(found)]
 
     def bpe(self, *, byte_fallback: bool = False) -> BPE:
@@ -122,7 +122,7 @@ def _model(data: bytes) -> SentencePieceModel:
     if len(unknown) != 1:
         raise _BrokenError(f"it has {len(unknown)} unknown pieces; expected one")
     charsmap = _message(normalizer.get(2, b""), "precompiled_charsmap")
-    if charsmap and (size := Charsmap(charsmap).longest_replacement) > _LONGEST:  # the library checks nothing later
+    if charsmap and (size := Charsmap(charsmap).longest_replacement) > _LONGEST:  # the library has no check
         raise _BrokenError(f"a rule of its charsmap writes {size:,} bytes; expected {_LONGEST:,} at most")
     return SentencePieceModel(
         pieces=pieces,
@@ -207,10 +207,10 @@ def _text(data: bytes) -> str:
 
 
 class Charsmap:
-    """The compiled normalisation rules: the longest one that fits the text at a place says what to write instead.
+    """The compiled normalisation rules: at each position, the longest matching rule replaces the text.
 
     A blob is the size of a trie, its units (32 bits each), and the replacements, each ended by a zero byte. A unit
-    holds the byte that leads to it (bits 0-7, 31), whether a rule ends here (8), and the way to its children (9-31).
+    holds the byte that leads to it (bits 0-7, 31), whether a rule ends here (8), and the offset of its children (9-31).
     """
 
     def __init__(self, blob: bytes) -> None:
@@ -227,11 +227,11 @@ class Charsmap:
 
     @property
     def longest_replacement(self) -> int:
-        """Bytes that one rule writes at most."""
+        """Bytes of the longest replacement."""
         return max(map(len, self._replacements.split(b"\0")))
 
     def longest(self, text: str, start: int) -> tuple[int, str] | None:
-        """Where the longest rule that fits at `start` ends, and its replacement; None if none fits."""
+        """The end of the longest match at `start`, and its replacement; None without a match."""
         near = text[start : start + 2]
         if near in self._known:
             found = self._known[near]
@@ -258,7 +258,7 @@ class Charsmap:
         return None if found is None else (start + found[0], found[1])
 
     def has_rules_with(self, character: str) -> bool:
-        """Whether a rule may rewrite a text with this (ASCII) character in it."""
+        """Whether a rule may match text with this (ASCII) character."""
         byte = ord(character)
         ways = {place ^ _offset(unit) for place, unit in enumerate(self._units) if not unit >> 31}
         return any(unit & 0x800000FF == byte and place ^ byte in ways for place, unit in enumerate(self._units))

@@ -1,6 +1,6 @@
 """tokenizer_config.json and its older companions, read strictly: wrong types are errors that name the file.
 
-Nothing in these files is run (`auto_map`), and no name in them is used as a path.
+No code that these files name is run (`auto_map`), and no name in them is used as a path.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,12 +16,12 @@ from cutaway.files import parse_json, read_whole
 from cutaway.text.tokenizer import ROLES
 
 LIMIT = 64 * 2**20
-"""No tokenizer file is larger (the largest known have 35 MB); a larger one is refused unread."""
+"""Bytes of a tokenizer file at most (the largest known have 35 MB); a larger one is refused unread."""
 
 ADDED = 200_000
-"""So many tokens are added to a vocabulary at most."""
+"""Tokens that are added to a vocabulary at most."""
 LONGEST = 1000
-"""Characters of a token, of what is put before one, and of a word that WordPiece looks at."""
+"""Characters of a token, of a prefix, and of a word that WordPiece reads, at most."""
 
 _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 
@@ -29,9 +29,9 @@ _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 @dataclass(frozen=True)
 class TokenizerSettings:
     values: Mapping[str, Any] = field(default_factory=dict)
-    """tokenizer_config.json as it is."""
+    """The contents of tokenizer_config.json."""
     named: Mapping[str, AddedToken | None] = field(default_factory=dict)
-    """Role -> token; None where the file says that there is none."""
+    """Role -> token; None where the file has null."""
     added: Mapping[int, AddedToken] = field(default_factory=dict)
     """Id -> token, beside or beyond the vocabulary's own."""
     extra: tuple[AddedToken, ...] = ()
@@ -52,7 +52,7 @@ class TokenizerSettings:
 
     @property
     def max_length(self) -> int | None:
-        """None where the file says nothing, or writes "no limit" as a very large number."""
+        """None where the file has no limit, or a very large number for none."""
         value = self.values.get("model_max_length")
         if value is None or (isinstance(value, int | float) and value > 10**9):
             return None
@@ -113,7 +113,7 @@ def read_settings(folder: Path) -> TokenizerSettings:
     values = read_object(folder, "tokenizer_config.json") or {}
     added: dict[int, AddedToken] = {}
     tokens: dict[str, Any] = dict(values)
-    if "added_tokens_decoder" in values:  # newer files say everything there; the older companions are then not read
+    if "added_tokens_decoder" in values:  # newer files have all tokens there; the older companions are then not read
         listed = values["added_tokens_decoder"]
         if not isinstance(listed, dict):
             raise CheckpointError(f"{where}: added_tokens_decoder is {listed!r}; expected an object")
@@ -153,10 +153,10 @@ def _added(folder: Path) -> dict[str, int]:
 
 
 def register(backend: tokenizers.Tokenizer, settings: TokenizerSettings, defaults: Mapping[str, str]) -> dict[str, str]:
-    """Makes the added and special tokens known to `backend`, in transformers' order; gives role -> token.
+    """Adds the added and special tokens to `backend`, in transformers' order; returns role -> token.
 
-    Tokens that the vocabulary lacks get the next free ids. `tokenizers` leaves no gaps: if the file promises another
-    id than the next, that is an error here, where transformers goes on with the wrong one.
+    Tokens that the vocabulary lacks get the next free ids. `tokenizers` leaves no gaps: another id in the file is an
+    error here, where transformers silently uses the wrong one.
     """
     named = {role: AddedToken(content, special=True) for role, content in defaults.items()} | dict(settings.named)
     roles = {role: token for role in ROLES if (token := named.get(role)) is not None}
@@ -171,7 +171,7 @@ def register(backend: tokenizers.Tokenizer, settings: TokenizerSettings, default
     for number, token in settings.added.items():
         if (found := backend.token_to_id(token.content)) != number:
             raise CheckpointError(
-                f"the tokenizer's files give '{token.content}' the id {number}, but the vocabulary leads to {found}; "
+                f"the tokenizer's files give '{token.content}' the id {number}, but the vocabulary gives it {found}; "
                 "its files do not belong together"
             )
     return {role: token.content for role, token in roles.items()}

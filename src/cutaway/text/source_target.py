@@ -18,7 +18,7 @@ class TwoTokenizers(Tokenizer):
 
     def __init__(self, source: Tokenizer, target: Tokenizer) -> None:
         if source.special != target.special:
-            raise CheckpointError("the two tokenizers have other special tokens; learn both with the same ones")
+            raise CheckpointError("the two tokenizers have different special tokens; train both with the same ones")
         super().__init__(target.names, source.max_length, None)
         self.source, self.target = source, target
 

@@ -1,6 +1,6 @@
-"""A chat template as transformers runs it: Jinja, in its immutable sandbox, with the few functions that templates know.
+"""Renders a chat template as transformers does: Jinja, in its immutable sandbox, with the functions that templates use.
 
-Nothing here bounds time or memory, so it runs in a process that is bounded: chat.py asks, `answer` answers.
+Nothing here bounds time or memory, so `answer` runs in a bounded process, which chat.py calls.
 """
 
 import functools
@@ -19,11 +19,11 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 _LONGEST = 500  # characters of an error
 
 for _name in ("encodings.unicode_escape", "html", "jinja2.debug", "pprint", "textwrap"):
-    import_module(_name)  # Jinja does so when it needs them; by then the process can open no files
+    import_module(_name)  # Jinja imports them on demand, when the process can open no files any more
 
 
 def answer(request: dict[str, Any]) -> dict[str, str]:
-    """{"text": …}, {"failed": …} for a template that can't be run, {"refused": …} for one that won't take this chat."""
+    """{"text": …}, {"failed": …} for a template that can't run, {"refused": …} for an error that this chat raises."""
     try:
         compiled = _compiled(request["template"])
     except jinja2.TemplateSyntaxError as error:
@@ -43,12 +43,12 @@ def answer(request: dict[str, Any]) -> dict[str, str]:
         raise
     except RecursionError:
         return {"failed": "calls itself without end, or nests its values too deeply"}
-    except Exception as error:  # whatever its filters make of these messages
+    except Exception as error:  # any error of a filter
         return {"refused": str(error)[:_LONGEST]}
 
 
 class _Generation(Extension):
-    """{% generation %}…{% endgeneration %} marks what the model says; here it only passes it on."""
+    """{% generation %}…{% endgeneration %} marks the model's messages; here its body is rendered unchanged."""
 
     tags = {"generation"}  # noqa: RUF012  # jinja's name and type
 

@@ -40,7 +40,7 @@ class Encoding:
 
 @dataclass(frozen=True)
 class SpecialTokens:
-    """Ids of the tokens that are not text; None where the vocabulary has none."""
+    """Ids of the special tokens; None where the vocabulary has none."""
 
     pad: int | None = None
     unknown: int | None = None
@@ -54,8 +54,8 @@ class SpecialTokens:
 class Tokenizer(ABC):
     """Text to token ids and back.
 
-    A text may be longer than the model takes (`max_length`, None: no limit known): nothing is cut or padded unless
-    asked for, whatever the files say.
+    A text may be longer than the model takes (`max_length`, None: no limit known): nothing is truncated or padded
+    unless requested, whatever the files say.
     """
 
     def __init__(self, names: Mapping[str, str], max_length: int | None, chat_template: str | None) -> None:
@@ -64,7 +64,7 @@ class Tokenizer(ABC):
         self.max_length = max_length
         self.chat_template = chat_template
         self.unsettled = 0
-        """So many characters at the end of a decoded text may change when more tokens follow, besides broken ones."""
+        """Characters at the end of a decoded text that may change when more tokens follow, besides incomplete ones."""
 
     @property
     def special(self) -> SpecialTokens:
@@ -82,11 +82,11 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def id_of(self, token: str) -> int | None:
-        """None if there is no such token."""
+        """The id of a token; None if there is no such token."""
 
     @abstractmethod
     def token_of(self, number: int) -> str | None:
-        """None if no token has this id."""
+        """The token of an id; None if there is none."""
 
     @abstractmethod
     def encode(
@@ -94,11 +94,11 @@ class Tokenizer(ABC):
     ) -> Encoding:
         """The tokens of `text`, or of two texts as one input, with the special tokens the model expects around them.
 
-        With `max_length`, what is too long is cut at the end, the longer of a pair first.
+        With `max_length`, a longer text is truncated at its end, the longer of a pair first.
         """
 
     def encode_target(self, text: str, *, special: bool = True, max_length: int | None = None) -> Encoding:
-        """The tokens of a text the model shall produce; only Marian reads and writes with two vocabularies."""
+        """The tokens of a target text; they differ from `encode`'s only with two vocabularies."""
         return self.encode(text, special=special, max_length=max_length)
 
     @abstractmethod
@@ -115,19 +115,19 @@ class Tokenizer(ABC):
     def encode_ids(
         self, texts: Sequence[str], *, special: bool = True, max_length: int | None = None, target: bool = False
     ) -> list[list[int]]:
-        """Only the ids of many texts, for training: faster than encode_many."""
+        """The ids of many texts, for training: faster than encode_many."""
         found = self.encode_many(texts, special=special, max_length=max_length, target=target)
         return [encoding.ids for encoding in found]
 
     @abstractmethod
     def decode(self, ids: Iterable[int], *, skip_special: bool = True) -> str:
-        """The text of these tokens; ids without a token (a model's spare rows) leave nothing."""
+        """The text of these tokens; ids without a token (a model's spare rows) add none."""
 
     def decode_many(self, rows: Iterable[Iterable[int]], *, skip_special: bool = True) -> list[str]:
         return [self.decode(ids, skip_special=skip_special) for ids in rows]
 
     def chat(self, messages: Sequence[Mapping[str, Any]], *, add_generation_prompt: bool = True) -> str:
-        """The conversation as the one text this model was taught, by its own template; encode it with special=False."""
+        """The conversation as one text, by the model's own chat template; encode it with special=False."""
         from cutaway.text.chat import render
 
         if self.chat_template is None:
@@ -137,7 +137,7 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def save(self, folder: Path) -> None:
-        """Files that this library and transformers' AutoTokenizer read back to the same ids."""
+        """Writes files that this library and transformers' AutoTokenizer read back to the same ids."""
 
     def _write(self, folder: Path, files: Mapping[str, bytes], settings: Mapping[str, Any]) -> None:
         """`files`, tokenizer_config.json and the chat template; each file appears whole or not at all."""
@@ -202,9 +202,9 @@ def check_text(text: object) -> None:
 
 
 def token_ids(ids: Iterable[int]) -> list[int]:
-    """Plain numbers, of a list or a tensor."""
+    """Ids of a list or a tensor as plain numbers, checked."""
     numbers = [int(number) for number in ids]
     for number in numbers:
         if not 0 <= number < 2**32:
-            raise InputError(f"{number} is no token id; ids count from 0 (take out places that the loss ignores)")
+            raise InputError(f"{number} is no token id; ids count from 0 (remove positions that the loss ignores)")
     return numbers

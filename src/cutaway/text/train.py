@@ -1,4 +1,4 @@
-"""Tokenizers learnt from text: the same texts and settings always give the same vocabulary."""
+"""Training of tokenizers: the same texts and settings always give the same vocabulary."""
 
 import json
 from collections import Counter
@@ -31,18 +31,18 @@ def train_tokenizer(
     special: Mapping[str, str] | None = None,
     frame: Frame = "both",
 ) -> Tokenizer:
-    """A vocabulary of at most `vocabulary` tokens, learnt from `texts`.
+    """Trains a tokenizer of at most `vocabulary` tokens on `texts`.
 
-    bpe        bytes, joined where they often meet: any text can be written, and is read back exactly
-    wordpiece  BERT's way: words cut into pieces, accents and case as in the text unless `lowercase`
-    unigram    SentencePiece's way: the pieces that make the texts most probable
+    bpe        byte-level BPE: any text can be encoded, and is decoded exactly
+    wordpiece  as BERT's: words split into pieces, accents and case as in the text unless `lowercase`
+    unigram    as SentencePiece's: the pieces that make the texts most probable
     byte       the 256 bytes, nothing learnt
     character  the characters of the texts, and bytes for all others
 
-    `elisions`, for bpe: "l'homme" is read as "l'" and the same "homme" as after a space, as French wants it. A text
-    that holds word joiners, U+2060, loses them then.
+    `elisions`, for bpe: "l'homme" is read as "l'" and the same "homme" as after a space, for French. A text with word
+    joiners, U+2060, loses them then.
 
-    Encoded, a text stands between start and end, or by `frame` only before the end, as translators have it, or alone.
+    `frame`: an encoded text has a start and an end token ("both"), only an end token, as for translators, or none.
     `special` renames the special tokens, or adds separator and classify.
     """
     if kind not in _MAKERS:
@@ -93,14 +93,14 @@ def _bpe(texts: Iterator[str], size: int, special: list[str], _: str, lowercase:
 
 
 _JOIN = "\u2060"  # Unicode's word joiner: between an elided word and the space that the next word gets
-_ELIDED = r"(?<=\p{L})%s(?!(?:s|t|re|ve|m|ll|d)\b)(?=\p{L})"  # English "it's", "don't" are cut as without elisions
+_ELIDED = r"(?<=\p{L})%s(?!(?:s|t|re|ve|m|ll|d)\b)(?=\p{L})"  # English "it's", "don't" are split as without elisions
 _WORDS = rf"'(?:s|t|re|ve|m|ll|d)\b| ?\p{{L}}+['’]{_JOIN}| ?\p{{L}}+| ?\p{{N}}+| ?[^\s\p{{L}}\p{{N}}]+|\s+(?!\S)|\s+"
 
 
 def _bpe_with_elisions(
     texts: Iterator[str], size: int, special: list[str], _: str, lowercase: bool
 ) -> tokenizers.Tokenizer:
-    """ "l'homme" is cut as "l'" + joiner, " homme"; the joiner and the space go again when tokens become text."""
+    """ "l'homme" is split into "l'" + joiner, " homme"; decoding removes the joiner and the space."""
     backend = tokenizers.Tokenizer(BPE())
     spaced = [normalizers.Replace(Regex(_ELIDED % mark), f"{mark}{_JOIN} ") for mark in "'’"]
     backend.normalizer = normalizers.Sequence([normalizers.Lowercase(), *spaced] if lowercase else spaced)
@@ -127,10 +127,10 @@ def _merged(backend: tokenizers.Tokenizer, texts: Iterator[str], size: int, spec
 def _wordpiece(
     texts: Iterator[str], size: int, special: list[str], unknown: str, lowercase: bool
 ) -> tokenizers.Tokenizer:
-    """The library's own trainer numbers "##x" in the order of a hash table, and breaks ties by these numbers.
+    """WordPiece, trained deterministically; the library's own trainer breaks ties by the order of a hash table.
 
     Here characters inside words have stand-ins from Unicode's private planes (BERT's normaliser removes those from
-    texts), a plain BPE is trained, which is deterministic, and the stand-ins are taken back.
+    texts), a plain BPE is trained, which is deterministic, and the stand-ins are replaced by the characters again.
     """
     cleaned, words = normalizers.BertNormalizer(lowercase=lowercase), pre_tokenizers.BertPreTokenizer()
     inside: dict[str, str] = {}
@@ -174,7 +174,7 @@ def _unigram(
 def _settled(scored: list[tuple[str, float]], special: list[str]) -> list[tuple[str, float]]:
     """The same pieces and scores, in an order that does not depend on the library's hash tables.
 
-    Characters too rare to be pieces get the lowest scores, 0.0001 apart, in a table's order; here by their codes.
+    Characters too rare to be pieces get the lowest scores, 0.0001 apart: in a table's order there, by code point here.
     """
     scores = {piece: round(score, 6) for piece, score in scored if piece not in special}
     lowest = min(scores.values(), default=0.0)

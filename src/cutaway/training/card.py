@@ -58,7 +58,7 @@ def card(folder: RunFolder, prepared: Prepared, outcome: Outcome, drawn: bool) -
         + ", ".join(f"{name} `{digest[:16]}…`" for name, digest in prepared.facts["data"].items())
         + ".",
         f"- {prepared.facts['report']}.",
-        "- `run.toml` has every setting; `metrics.jsonl` every look and every tenth step.\n",
+        "- `run.toml` has every setting; `metrics.jsonl` every validation and every tenth step.\n",
     ]
     if drawn:
         lines.append(f"![loss and score against steps]({CURVES})\n")

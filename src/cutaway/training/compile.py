@@ -1,4 +1,4 @@
-"""torch.compile, tried before it is trusted: what it can't do is done without it, and the reason is told."""
+"""torch.compile, tried first: where it fails, the run goes on without it, with a warning."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,10 +10,10 @@ from cutaway.models.network import Network
 
 
 def compile_network(network: Network, trial: Callable[[], object], warn: Callable[[str], None]) -> bool:
-    """Lets torch make code for `network.hidden`, all that training calls but the loss; whether it could.
+    """Compiles `network.hidden`, all that training calls but the loss; True on success.
 
-    `trial` computes a loss and its gradients once, which is when code is made. The next batch has another shape, and
-    torch then leaves shapes open; should a later one need code of its own and fail, that too ends in a warning.
+    `trial` computes a loss and its gradients once, which compiles. The next batch has another shape, and torch then
+    compiles for dynamic shapes; if a later shape needs another compilation and fails, that is a warning, too.
     """
     plain = network.hidden
     made: Callable[..., Tensor] = torch.compile(plain)
@@ -22,7 +22,7 @@ def compile_network(network: Network, trial: Callable[[], object], warn: Callabl
         if "hidden" in vars(network):
             del network.hidden
             reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-            warn(f"torch.compile can't make code for this model here ({reason[:200]}); going on without it")
+            warn(f"torch.compile fails for this model here ({reason[:200]}); going on without it")
 
     def hidden(*arguments: Any, **options: Any) -> Tensor:
         try:
@@ -34,6 +34,6 @@ def compile_network(network: Network, trial: Callable[[], object], warn: Callabl
     network.hidden = hidden  # type: ignore[method-assign]  # found before the method of that name
     try:
         trial()
-    except Exception as error:  # whatever a compiler may come to say
+    except Exception as error:  # any error of a compiler
         give_up(error)
     return "hidden" in vars(network)

@@ -1,7 +1,7 @@
-"""What a training run is, as data: every key of a run.toml, with the sentence that explains it there.
+"""A training run as data: every key of a run.toml, with the sentence that explains it there.
 
-None means: chosen by the size of the data (defaults.py, and the sizes of the task); the run.toml that a run leaves
-behind has the choice.
+None means: chosen by the size of the data (defaults.py, and the sizes of the task); the run.toml that a run
+writes has the choice.
 """
 
 from dataclasses import dataclass, field, fields
@@ -20,12 +20,12 @@ TokenizerKind = Literal["bpe", "wordpiece", "unigram", "byte", "character"]
 
 
 def key(default: Any, text: str) -> Any:
-    """A field with its default and what it means."""
+    """A field with its default and its explanation."""
     return field(default=default, metadata={"text": text})
 
 
 class Section:
-    """A table of the run.toml; its values are checked as it is made."""
+    """A table of the run.toml; its values are validated."""
 
     table: ClassVar[str] = ""
 
@@ -35,7 +35,7 @@ class Section:
 
 @dataclass(frozen=True, kw_only=True)
 class Data(Section):
-    """What to learn from: two aligned files, or one file (or folder, or hf:owner/name) of pairs."""
+    """The training data: two aligned files, or one file (or folder, or hf:owner/name) of pairs."""
 
     table = "data"
     source: tuple[str, ...] = key(
@@ -46,16 +46,14 @@ class Data(Section):
         (), "Instead of these two: TSV, CSV, JSONL or Parquet files, a folder of them, or hf:owner/name of the hub."
     )
     columns: tuple[str, ...] = key((), "Which columns of such a file are source and target: names or numbers from 0.")
-    valid_source: tuple[str, ...] = key(
-        (), "Pairs that are never learnt, to see how well it translates; without any, some are held out."
-    )
+    valid_source: tuple[str, ...] = key((), "Pairs for validation, never trained on; without any, some are held out.")
     valid_target: tuple[str, ...] = key((), "Their translations.")
     valid_pairs: tuple[str, ...] = key((), "Instead of these two, as above.")
     text: tuple[str, ...] = key((), "For tasks like complete: files of running text, instead of pairs.")
-    valid_text: tuple[str, ...] = key((), "Text to judge by; without any, the last tenth is kept for that.")
-    joined: Neighbours = key(1, "Learn from neighbouring pairs together, too: each two, each three, … up to so many.")
-    held_out: Size = key(1000, "How many pairs to hold out if none are given; at most a tenth.")
-    max_tokens: Size = key(256, "A pair with more tokens than this on one side is left out; a text to classify is cut.")
+    valid_text: tuple[str, ...] = key((), "Text for validation; without any, the last tenth is held out.")
+    joined: Neighbours = key(1, "Train on joined neighbours, too: on each two pairs, each three, … up to this number.")
+    held_out: Size = key(1000, "Number of pairs to hold out if none are given; at most a tenth.")
+    max_tokens: Size = key(256, "Pairs with more tokens on a side are left out; a text to classify is truncated.")
     max_ratio: NotNegative = key(
         9.0, "A pair whose sides differ in length by more than this factor is left out; 0 keeps all."
     )
@@ -64,17 +62,17 @@ class Data(Section):
 
 @dataclass(frozen=True, kw_only=True)
 class TokenizerChoice(Section):
-    """How texts are cut into tokens."""
+    """The tokenizer."""
 
     table = "tokenizer"
-    kind: TokenizerKind = key("bpe", "bpe, unigram, wordpiece, byte or character; learnt from the training texts.")
-    vocabulary: Size | None = key(None, "How many tokens it may have.")
+    kind: TokenizerKind = key("bpe", "bpe, unigram, wordpiece, byte or character; trained on the training texts.")
+    vocabulary: Size | None = key(None, "Size of the vocabulary, at most.")
     joint: bool = key(True, "One vocabulary for both languages, or one each.")
-    lowercase: bool = key(False, "Whether case is given up.")
+    lowercase: bool = key(False, "Whether texts are lowercased.")
     elisions: bool = key(
         False, "With bpe: whether a word after an apostrophe, as in l'homme, is the same one as after a space."
     )
-    start: str | None = key(None, "A folder or hub name whose tokenizer to use instead of learning one.")
+    start: str | None = key(None, "A folder or hub name whose tokenizer to use instead of training one.")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -84,26 +82,24 @@ class TokenizerChoice(Section):
             )
         if self.start is not None and (given := self.learnt):
             raise ConfigError(
-                f"{' and '.join(given)} can't be given together with tokenizer.start: that tokenizer is what it is; "
+                f"{' and '.join(given)} can't be given together with tokenizer.start, which is already trained; "
                 f"leave one of the two out"
             )
 
     @property
     def learnt(self) -> list[str]:
-        """Keys that say how one is learnt, where they are not as they would be."""
+        """The keys of a trained tokenizer that are not at their defaults."""
         usual = {field.name: field.default for field in fields(self) if field.name != "start"}
         return [f"tokenizer.{name}" for name, value in usual.items() if getattr(self, name) != value]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelChoice(Section):
-    """What is trained: a preset, changed where a number is given; or a model to go on from."""
+    """The model: a preset, changed where a number is given; or a model to fine-tune."""
 
     table = "model"
     preset: str | None = key(None, "Its name in `cutaway models`: transformer-tiny, bahdanau-gru, …")
-    start: str | None = key(
-        None, "A folder or hub name of a model whose weights to begin with (its tokenizer comes along)."
-    )
+    start: str | None = key(None, "A folder or hub name of a model to start from, with its tokenizer.")
     n_blocks: Size | None = key(None, "Blocks on each side (layers of a recurrent model).")
     d_model: Size | None = key(None, "Width of the vectors between them.")
     n_heads: Size | None = key(None, "Attention heads.")
@@ -112,52 +108,50 @@ class ModelChoice(Section):
     norm_place: NormPlace | None = key(
         None, "Norms after each residual sum (post, the paper's) or before each sublayer (pre)."
     )
-    dropout: Probability | None = key(
-        None, "Share of numbers that is dropped at the embedding and after each sublayer."
-    )
-    attention_dropout: Probability | None = key(None, "Share of attention weights that is dropped.")
-    ff_dropout: Probability | None = key(None, "Share of numbers that is dropped inside the feed-forward network.")
+    dropout: Probability | None = key(None, "Dropout at the embedding and after each sublayer.")
+    attention_dropout: Probability | None = key(None, "Dropout of attention weights.")
+    ff_dropout: Probability | None = key(None, "Dropout inside the feed-forward network.")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Batches(Section):
-    """What one step looks at."""
+    """The batch of one step."""
 
     table = "batches"
     tokens: Size | None = key(
         None, "Target tokens of one step, padding included; gradients are divided by the real ones."
     )
-    shares: Size | None = key(
+    micro_batches: Size | None = key(
         None,
-        "Pieces of a step: each core, or each rank of a cluster, computes some. Other pieces, other batches.",
+        "Micro-batches of a step, spread over cores or ranks; with another number, batches differ.",
     )
 
     @property
-    def share_tokens(self) -> int:
-        """Of one share, once both are chosen."""
+    def micro_batch_tokens(self) -> int:
+        """Tokens of one micro-batch, once both are chosen."""
         assert self.tokens is not None
-        assert self.shares is not None
-        return -(-self.tokens // self.shares)
+        assert self.micro_batches is not None
+        return -(-self.tokens // self.micro_batches)
 
 
 @dataclass(frozen=True, kw_only=True)
 class OptimizerChoice(Section):
-    """How gradients become steps."""
+    """The optimizer."""
 
     table = "optimizer"
     kind: optimizer.Kind | None = key(None, "adamw, or muon for the matrices inside the blocks (AdamW for all else).")
     rate: Positive | None = key(None, "The highest learning rate.")
     matrix_rate: Positive = key(0.02, "Muon's highest learning rate.")
-    beta1: Probability = key(0.9, "Adam's memory of gradients.")
-    beta2: Probability = key(0.98, "Adam's memory of their squares.")
+    beta1: Probability = key(0.9, "Adam's decay of the mean gradient.")
+    beta2: Probability = key(0.98, "Adam's decay of the mean squared gradient.")
     epsilon: Positive = key(1e-9, "Adam's ε.")
     decay: NotNegative | None = key(None, "Weight decay of the matrices.")
-    clip: NotNegative = key(1.0, "Gradients longer than this are shortened to it; 0: never.")
+    clip: NotNegative = key(1.0, "Largest norm of the gradient; 0: no clipping.")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScheduleChoice(Section):
-    """How the rate moves, and how long it goes on."""
+    """The schedule of the learning rate, and the length of the run."""
 
     table = "schedule"
     kind: schedule.Kind = key("cosine", "noam, inverse_sqrt, cosine, linear, slanted_triangular or constant.")
@@ -167,70 +161,70 @@ class ScheduleChoice(Section):
 
 @dataclass(frozen=True, kw_only=True)
 class Regularization(Section):
-    """What keeps it from learning by heart, besides dropout."""
+    """Regularization besides dropout."""
 
     table = "regularization"
     smoothing: Probability = key(0.1, "Label smoothing: this share of the probability goes to all words.")
-    agreement: NotNegative = key(
-        0.0, "R-Drop's α: each batch runs twice, and the two outputs are pulled together. Doubles the work."
+    r_drop: NotNegative = key(
+        0.0, "R-Drop's α: each batch runs twice, and the loss adds the divergence of both outputs. Doubles the work."
     )
     bpe_dropout: Probability = key(
-        0.0, "Share of merges that is left out when a source is cut into pieces, others in each epoch."
+        0.0, "Share of merges that is left out when a source is tokenized, drawn anew in each epoch."
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Validation(Section):
-    """How it is judged on the way."""
+    """Validation during the run."""
 
     table = "validation"
-    every: Size | None = key(None, "Steps between two looks at the validation pairs.")
+    every: Size | None = key(None, "Steps between two validations.")
     metric: str | None = key(
-        None, "What the best model is the best in: loss, or another metric of the task (bleu, accuracy, perplexity, …)."
+        None, "The metric that selects the best model: loss, or another of the task (bleu, accuracy, perplexity, …)."
     )
-    beams: Size = key(1, "Beams with which it translates for this.")
-    limit: Size = key(2000, "At most so many validation pairs are translated for this; the loss is that of all.")
+    beams: Size = key(1, "Beams of the validation's translations.")
+    limit: Size = key(2000, "Validation pairs that are translated, at most; the loss is that of all.")
     tune: bool = key(
         True,
-        "Whether a translator's length penalty is chosen in the end, by translating the validation pairs with each.",
+        "Whether a translator's length penalty is tuned at the end, by translating the validation pairs with each.",
     )
-    patience: Count = key(0, "Stop when so many looks in a row found nothing better; 0: never.")
+    patience: Count = key(0, "Early stopping: validations without improvement until the run stops; 0: never.")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Averaging(Section):
-    """The weights that are kept: averages learn less by heart than any single step's."""
+    """Averages of weights, which generalize better than those of a single step."""
 
     table = "averaging"
     ema: Probability | None = key(
-        None, "Judge and keep a moving average of the weights, with this memory (0.999); 0: the weights themselves."
+        None, "Decay of a moving average of the weights (0.999), which is validated and kept; 0: no average."
     )
     of: Literal["best", "last", "none"] = key(
         "best",
-        "The model in the end: the mean of the best, or of the last, weights looked at, or the best (none).",
+        "The final model: the mean of the best or of the last validated weights, or the best ones (none).",
     )
-    count: Size = key(5, "How many are averaged.")
+    count: Size = key(5, "Number of averaged weights.")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Saving(Section):
-    """What a crash can cost."""
+    """States of the run, to resume from."""
 
     table = "saving"
-    minutes: Positive = key(2.0, "Minutes between two states from which the run can go on.")
-    keep: Size = key(2, "How many of them are kept.")
+    minutes: Positive = key(2.0, "Minutes between two states.")
+    keep: Size = key(2, "Number of states that are kept.")
 
 
 @dataclass(frozen=True, kw_only=True)
 class MachineChoice(Section):
-    """Where it runs. None of these keys changes what is learnt, but for rounding."""
+    """The machine. None of these keys changes the result, but for rounding."""
 
     table = "machine"
     device: str = key("auto", "auto (a GPU if there is one), cpu, cuda, cuda:1 or mps.")
     precision: Literal["auto", "float32", "bfloat16"] = key(
         "auto", "auto: bfloat16 where a training step measured at least 1.3 times as fast in it."
     )
-    kernels: Literal["auto", "own", "torch"] = key("auto", "Whose attention, norms and loss; auto: the faster.")
+    kernels: Literal["auto", "own", "torch"] = key("auto", "Kernels for attention, norms and loss; auto: the fastest.")
     kernel_length: Count | None = key(
         None, "Longest sequence whose attention our kernel trains in float32, then torch's does; by measurement."
     )
@@ -238,11 +232,11 @@ class MachineChoice(Section):
         None, "Longest sequence whose attention is written out in bfloat16, then torch's kernel; by measurement."
     )
     memory: Literal["check", "ignore"] = key(
-        "check", "check: a run that would take more memory than is free is refused; ignore: it begins all the same."
+        "check", "check: a run that would take more memory than is free is refused; ignore: it is started."
     )
     compile: bool = key(
         False,
-        "Whether torch.compile makes code for the model, which takes minutes; where it can't, the run goes on without.",
+        "Whether to use torch.compile, which takes minutes; where it fails, the run goes on without.",
     )
     sharding: Literal["ddp", "fsdp"] = key(
         "ddp", "Under torchrun: each rank has the whole model (ddp), or a part of it (fsdp)."
@@ -251,21 +245,21 @@ class MachineChoice(Section):
 
 @dataclass(frozen=True, kw_only=True)
 class Card(Section):
-    """What the model's README.md says about it."""
+    """The model card (README.md)."""
 
     table = "card"
-    title: str = key("", "Its name.")
+    title: str = key("", "Name of the model.")
     languages: tuple[str, ...] = key((), "Codes of the languages, like en, fr.")
     licence: str = key("", "The licence of the model.")
-    data_licence: str = key("", "The licence of the data, and whom to name.")
+    data_licence: str = key("", "The licence of the data, with attribution.")
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig(Section):
     """One run."""
 
-    task: str = key("translate", f"What is learnt: {', '.join(TASKS)}.")
-    seed: int = key(1, "Decides first weights, the order of batches, and what is dropped.")
+    task: str = key("translate", f"The task: {', '.join(TASKS)}.")
+    seed: int = key(1, "Seed of initial weights, the order of batches, and dropout.")
     data: Data = field(default_factory=Data)
     tokenizer: TokenizerChoice = field(default_factory=TokenizerChoice)
     model: ModelChoice = field(default_factory=ModelChoice)
@@ -303,7 +297,7 @@ class TrainConfig(Section):
             raise ConfigError(f"validation.metric={metric!r} is no metric of {self.task}; choose {', '.join(known)}")
 
     def _check_start(self, start: str) -> None:
-        """A model that is trained further is what it is, but for what is dropped."""
+        """Checks that a model to fine-tune is given no keys but dropout."""
         free = ("start", *DROPOUTS)
         given = [f"model.{name}" for name, value in vars(self.model).items() if value is not None and name not in free]
         given += self.tokenizer.learnt
@@ -327,6 +321,6 @@ def _special_settings() -> dict[str, list[str]]:
 
 DROPOUTS = ("dropout", "attention_dropout", "ff_dropout")
 UNCHANGING = ("saving", "machine", "card")
-"""Sections that may differ when a run goes on: they do not change what is learnt."""
+"""Sections that may differ when a run is resumed: they do not change the result."""
 FIXED = ("model", "tokenizer")
-"""Those that can't: what they made lies in the folder."""
+"""Sections that can't: the folder has their model and tokenizer."""

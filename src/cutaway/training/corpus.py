@@ -1,4 +1,4 @@
-"""The data of a run, as it is read, cleaned, divided and encoded."""
+"""The data of a run: read, cleaned, split into training and validation, and encoded."""
 
 import hashlib
 import json
@@ -22,12 +22,12 @@ _ANY = 2**31 - 1
 
 
 class PairCorpus:
-    """Pairs to learn, and pairs to validate on, given or held out."""
+    """Pairs for training, and pairs for validation, given or held out."""
 
     def __init__(self, data: Data, max_ratio: float, shown: int = 0, any_length: bool = False) -> None:
-        """`shown`: of so many pairs to validate on, the texts are kept beside their ids, as the report's "shown".
+        """`shown`: the number of validation pairs whose texts are kept beside their ids, as the report's "shown".
 
-        `any_length`: long texts are kept; whoever encodes them cuts them.
+        `any_length`: long texts are kept, for encoders that truncate.
         """
         self.data, self.shown = data, shown
         self.rules = Rules(
@@ -47,16 +47,16 @@ class PairCorpus:
         if self.valid_spec is not None:
             self.digests["valid"] = digest(self.valid_spec)
         self._counted: tuple[int, float] | None = None
-        self.only: frozenset[str] | None = None  # classes that are learnt: no text of another is held out
+        self.only: frozenset[str] | None = None  # classes of the training data: texts of others are not held out
 
     def count(self) -> int:
         """Pairs that keep the rules, held-out ones included."""
         return self._count()[0]
 
     def _count(self) -> tuple[int, float]:
-        """How many there are, and the place below which a source is held out."""
+        """The number of pairs, and the place up to which a source is held out."""
         if self._counted is None:
-            n, first = 0, dict[float, int]()  # how many pairs have their source there
+            n, first = 0, dict[float, int]()  # the number of pairs by the place of their source
             for pair in clean(read_pairs(self.spec), self.rules, DropReport()):
                 n += 1
                 place = _place(pair.source)
@@ -64,13 +64,13 @@ class PairCorpus:
                 if len(first) > 2 * self.data.held_out + 1000:
                     first = {place: first[place] for place in nsmallest(self.data.held_out, first)}
             if not n:
-                raise InputError("the data holds no pair that can be learnt from")
+                raise InputError("the data holds no usable pair")
             self._counted = n, self._last_of(first, min(self.data.held_out, n // 10))
         return self._counted
 
     @staticmethod
     def _last_of(first: dict[float, int], most: int) -> float:
-        """The last place up to which there are at most so many pairs; the first has to be taken."""
+        """The last place up to which there are at most `most` pairs; the first place always counts."""
         places = sorted(first)
         last, total = places[0], first[places[0]]
         for place in places[1:]:
@@ -81,7 +81,7 @@ class PairCorpus:
         return last
 
     def pairs(self, which: str, dropped: DropReport) -> Iterator[Pair]:
-        """Of "train" or "valid"."""
+        """The pairs of "train" or "valid"."""
         return join_neighbours(self._divided(which, dropped), self.data.joined)
 
     @property
@@ -100,7 +100,7 @@ class PairCorpus:
                 yield pair
 
     def encoded(self, which: str, sides: dict[str, Encode], tokenizer: Tokenizer) -> EncodedCorpus:
-        """`sides`: how each of source and target becomes ids."""
+        """The pairs as ids. `sides`: the encoders of source and target."""
 
         def read(report: dict[str, Any]) -> Iterator[tuple[str, str]]:
             dropped, shown = DropReport(), list[tuple[str, str]]()
@@ -117,7 +117,7 @@ class PairCorpus:
 
 
 class TextCorpus:
-    """Running text to learn, and some to validate on, given or the last tenth of the lines."""
+    """Running text for training, and for validation, given or the last tenth of the lines."""
 
     def __init__(self, data: Data) -> None:
         if not data.text:
@@ -128,7 +128,7 @@ class TextCorpus:
             self.digests["valid"] = _digest(data.valid_text)
 
     def lines(self, which: str) -> Iterator[str]:
-        """With their ends: they are part of a running text."""
+        """Lines with their ends, which are part of a running text."""
         files = self.data.valid_text if which == "valid" and self.data.valid_text else self.data.text
         if self.data.valid_text:
             yield from _lines(files)
@@ -157,7 +157,7 @@ def _digest(files: tuple[str, ...]) -> str:
 
 
 def _place(text: str) -> float:
-    """A text's place between 0 and 1, by its hash: the same wherever it stands, so never on both sides."""
+    """A text's place between 0 and 1, by its hash: equal texts are never both in training and validation."""
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=7).digest(), "big") / 2**56
 
 

@@ -60,7 +60,7 @@ def with_steps(
     fit, fine = sizes_for(config.task, n), config.model.start is not None
     tokens = config.batches.tokens or min(fit.tokens, max(256, n_tokens // 8))
     most = CORE_TOKENS if on_cpu and not recurrent else MOST_TOKENS
-    shares = config.batches.shares or ranks * math.ceil(shares_of(tokens, workers, max(most, longest)) / ranks)
+    shares = config.batches.micro_batches or ranks * math.ceil(shares_of(tokens, workers, max(most, longest)) / ranks)
     if config.batches.tokens is None:
         tokens = max(tokens, shares * longest)
     steps = config.schedule.steps
@@ -79,7 +79,7 @@ def with_steps(
     metric = config.validation.metric or task_class(config.task).metric.name
     return replace(
         config,
-        batches=replace(config.batches, tokens=tokens, shares=shares),
+        batches=replace(config.batches, tokens=tokens, micro_batches=shares),
         optimizer=replace(config.optimizer, rate=rate, kind=kind, decay=decay),
         schedule=replace(config.schedule, steps=steps, warmup=warmup),
         validation=replace(config.validation, every=every, metric=metric),

@@ -1,7 +1,7 @@
-"""One process, or many under torchrun: which rank computes which micro-batches, and how gradients are added.
+"""One process, or many under torchrun: the micro-batches of each rank, and the sum of their gradients.
 
-`torchrun --nproc-per-node 2 -m cutaway train …` starts the ranks; nothing here starts processes. Rank r computes the
-micro-batches r, r + R, r + 2R, … of every step, whatever their number R: a run may go on with more or fewer ranks.
+`torchrun --nproc-per-node 2 -m cutaway train …` starts the ranks; nothing here starts processes. Rank r of R computes
+the micro-batches r, r + R, r + 2R, … of every step: a run may be resumed with more or fewer ranks.
 """
 
 import gc
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 Batch = Any
 Surroundings = Callable[[], AbstractContextManager[object]]
 PATIENCE = timedelta(hours=12)
-"""Ranks wait for rank 0 while it encodes a corpus, or translates to validate; torchrun notices those that die."""
+"""Ranks wait for rank 0 while it encodes a corpus, or translates to validate; torchrun detects ranks that die."""
 
 
 class Objective(nn.Module):
-    """batch -> loss, as one module: what is spread over ranks has to be called through its forward()."""
+    """batch -> loss, as one module: DDP and FSDP need the whole computation in its forward()."""
 
     def __init__(self, network: Network, task: "Task") -> None:
         super().__init__()
@@ -51,7 +51,7 @@ class SingleProcess:
     def __init__(
         self, network: Network, task: "Task", device: torch.device, surroundings: Surroundings, split: bool = True
     ) -> None:
-        """`split`: whether cores compute micro-batches side by side. Code of torch.compile has threads of its own."""
+        """`split`: whether cores compute micro-batches in parallel. Compiled code has threads of its own."""
         self.network, self.task, self.surroundings = network, task, surroundings
         self.weights = [weight for weight in network.parameters() if weight.requires_grad]
         n = torch.get_num_threads()
@@ -61,7 +61,7 @@ class SingleProcess:
         return self.task.loss(self.network, batch)
 
     def backward(self, loss: Compute, n: int, random: Randomness, n_tokens: int) -> StepTotals:
-        """Leaves in the weights the gradients of the mean loss of n micro-batches, each with its random numbers."""
+        """Adds the gradients of the mean loss of n micro-batches, each with its own random numbers, to the weights."""
         if self.cores is not None:
             return self.cores(self.weights, range(n), loss, random, n_tokens)
         threads = torch.get_num_threads()
@@ -71,8 +71,8 @@ class SingleProcess:
         return totals
 
     def run_jobs(self, jobs: Sequence[Callable[[], object]]) -> None:
-        """Jobs that do not touch each other: on a CPU side by side, each on one core. There, all cores on one operation
-        would wait for each other after each, the longer the busier the machine is."""
+        """Runs independent jobs: on a CPU in parallel, each on one core. All cores on one operation would wait for each
+        other after each, the longer the busier the machine is."""
         if self.cores is not None:
             self.cores.run_jobs(jobs)
         else:
@@ -80,19 +80,19 @@ class SingleProcess:
                 job()
 
     def any_rank(self, flags: Sequence[bool]) -> list[bool]:
-        """Each flag is true if it is for some rank."""
+        """Each flag is true if it is true on any rank."""
         return list(flags)
 
     def gather(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Tensors of which each rank may have a part, put together: on rank 0, in its ordinary memory."""
+        """Whole tensors from the ranks' parts: on rank 0, in CPU memory."""
         return tensors
 
     def broadcast(self, scores: dict[str, float]) -> dict[str, float]:
-        """What rank 0 found."""
+        """The scores of rank 0."""
         return scores
 
     def wait(self) -> None:
-        """Until every rank is here."""
+        """Waits until every rank is here."""
 
     def close(self) -> None:
         if self.cores is not None:
@@ -139,7 +139,7 @@ class Distributed:
             return loss(i, generator)
 
         with self.surroundings():
-            # both average over ranks what we want added
+            # both average over the ranks, where the sum is needed
             totals = accumulate(mine, compute, random, n_tokens / self.ranks)
         seen = torch.tensor([totals.total, totals.nll, totals.n], dtype=torch.float64, device=self.device)
         self.dist.all_reduce(seen)
@@ -171,14 +171,14 @@ class Distributed:
         self.dist.barrier()
 
     def close(self) -> None:
-        """Ends the group's threads before Python ends: one that drops a tensor after that aborts the process."""
-        del self.module, self.objective  # which hold the group
+        """Ends the group's threads before Python ends: a thread that frees a tensor after that aborts the process."""
+        del self.module, self.objective  # they hold the group
         gc.collect()
         self.dist.destroy_process_group()
 
 
 def shard(network: Network, objective: nn.Module) -> None:
-    """FSDP2: the weights of each block are gathered when it runs, then given back; the rest belongs to the whole."""
+    """FSDP2: each block's weights are gathered when it runs, then freed; the other weights are one group."""
     from torch.distributed.fsdp import fully_shard
 
     for half in ("encoder", "decoder"):
@@ -188,12 +188,12 @@ def shard(network: Network, objective: nn.Module) -> None:
 
 
 def gather(tensor: Tensor) -> Tensor:
-    """All of a tensor of which each rank has a part."""
+    """The whole tensor from the ranks' parts."""
     return cast(Any, tensor).full_tensor() if hasattr(tensor, "full_tensor") else tensor
 
 
 def shard_like(tensor: Tensor, like: Tensor) -> Tensor:
-    """The part of a whole tensor that this rank has of `like`."""
+    """This rank's part of a whole tensor, sharded as `like`."""
     if not hasattr(like, "full_tensor"):
         return tensor
     from torch.distributed.tensor import distribute_tensor
@@ -202,7 +202,7 @@ def shard_like(tensor: Tensor, like: Tensor) -> Tensor:
 
 
 def fill(network: nn.Module, tensors: dict[str, Tensor]) -> None:
-    """Whole tensors into a network's weights, whoever holds which part of them."""
+    """Copies whole tensors into a network's weights, sharded or not."""
     weights = dict(network.named_parameters())
     if not tensors.keys() <= weights.keys():
         raise CheckpointError("the state is of another model: its weights have other names")
@@ -212,7 +212,7 @@ def fill(network: nn.Module, tensors: dict[str, Tensor]) -> None:
 
 
 def workers(device: torch.device) -> int:
-    """How many compute side by side: the ranks, and on a CPU the cores of each."""
+    """The number of parallel workers: the ranks, on a CPU times the cores of each."""
     return ranks() * (torch.get_num_threads() if device.type == "cpu" else 1)
 
 
@@ -230,12 +230,12 @@ def ranks() -> int:
 
 
 def restarts() -> int:
-    """How often torchrun has started the ranks again."""
+    """The number of times that torchrun has restarted the ranks."""
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
 
 
 def wait() -> None:
-    """Until every rank is here."""
+    """Waits until every rank is here."""
     if launched():
         import torch.distributed as dist
 
@@ -243,16 +243,16 @@ def wait() -> None:
 
 
 def join(device: torch.device) -> None:
-    """Meets the other ranks, on the addresses that torchrun gave."""
+    """Joins the process group, at the addresses from torchrun."""
     import torch.distributed as torch_distributed
 
-    dist: Any = torch_distributed  # whose types leave out the half of it
+    dist: Any = torch_distributed  # its types are incomplete
     if dist.is_initialized():
         return
     if device.type == "cuda":
         torch.cuda.set_device(device)  # NCCL works on the current one
-    # Ranks tell each other their addresses through a store that outlives them; under one name, those that torchrun
-    # has started again may find the addresses of those that are gone.
+    # Ranks exchange their addresses through a store that outlives them; under one name, restarted ranks may find the
+    # addresses of ended ones.
     store, rank, ranks = next(dist.rendezvous("env://"))
     own = dist.PrefixStore(f"start-{restarts()}", store)
     backend = "nccl" if device.type == "cuda" else "gloo"
@@ -267,11 +267,11 @@ def device_of(name: str) -> torch.device:
     return device
 
 
-def check_shares(shares: int, ranks: int) -> None:
-    if shares % ranks:
+def check_micro_batches(n: int, ranks: int) -> None:
+    if n % ranks:
         raise ConfigError(
-            f"a step has {shares} shares (batches.shares), which {ranks} ranks can't divide evenly; start as many "
-            f"ranks as divide it, or train anew with another number of shares"
+            f"a step has {n} micro-batches (batches.micro_batches), which {ranks} ranks can't divide evenly; start as "
+            f"many ranks as divide it, or train anew with another number"
         )
 
 

@@ -1,4 +1,4 @@
-"""How good a translator is: BLEU and chrF of all sentences, and of those of like length."""
+"""Evaluation of a translator: BLEU and chrF of all sentences, and by sentence length."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from cutaway.model import Model
 
 LENGTHS = (10, 20, 30, 40, 50, 60, 80, 100)
-"""Words of the source at which a new bucket begins."""
+"""Words of the source at which each bucket but the first begins."""
 ENOUGH = 20
-"""Sentences of a length from which BLEU says something: with fewer, no point of a curve."""
-Seen = Callable[[Iterator[str], Sequence[int]], Iterator[str]]
-"""Translations and the sizes of their sources -> the same translations, shown as they come."""
+"""Sentences of a bucket from which its BLEU is meaningful: with fewer, it is no point of a curve."""
+ShowProgress = Callable[[Iterator[str], Sequence[int]], Iterator[str]]
+"""Translations and the sizes of their sources -> the same translations, with progress shown as they come."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Evaluation:
 
     @property
     def curve(self) -> list[tuple[float, float]]:
-        """BLEU against the words of a sentence, where there are enough of them, or everywhere if there are few."""
+        """BLEU by words of a sentence: of the buckets with enough sentences, or of all if there are few such."""
         enough = [bucket for bucket in self.buckets if bucket.n >= ENOUGH]
         return [(bucket.words, bucket.bleu) for bucket in (enough if len(enough) > 1 else self.buckets)]
 
@@ -59,9 +59,9 @@ def evaluate(
     tokenized: str | None = None,
     engine: str | None = None,
     precision: str | None = None,
-    seen: Seen = lambda texts, _: texts,
+    show_progress: ShowProgress = lambda texts, _: texts,
 ) -> Evaluation:
-    """`references`: one or more lists of translations, each as long as `sources`.
+    """Translates and scores. `references`: one or more lists of translations, each as long as `sources`.
 
     `tokenized`, a language's code, adds BLEU on lowercased text cut by Moses' tokeniser, as older papers report it.
     """
@@ -69,7 +69,7 @@ def evaluate(
         if len(each) != len(sources):
             raise InputError(f"there are {len(sources):,} sentences and {len(each):,} translations; give as many")
     if not sources:
-        raise InputError("there is not one sentence to evaluate on")
+        raise InputError("there are no sentences to evaluate on")
     check_installed(tokenized is not None)
     began = time.monotonic()
     options: Options = {"engine": engine, "precision": precision}
@@ -77,7 +77,7 @@ def evaluate(
         options["beams"] = beams
     order = longest_first(sources)
     texts = Materialized(sources[row] for row in order)
-    found = seen(model.translate(texts, **options), work([sources[row] for row in order]))
+    found = show_progress(model.translate(texts, **options), work([sources[row] for row in order]))
     written = [text for _, text in sorted(zip(order, found, strict=True))]
     seconds = time.monotonic() - began
     scores = translation_scores(written, references)
@@ -87,13 +87,13 @@ def evaluate(
 
 
 def longest_first(texts: Sequence[str]) -> list[int]:
-    """Rows in the order in which a search begins with them: results come as they are made, not all in the end."""
+    """Rows by decreasing length, the order in which a search begins with them: results come early, not at the end."""
     return sorted(range(len(texts)), key=lambda row: -len(texts[row]))
 
 
 def work(texts: Sequence[str]) -> list[int]:
-    """How much translating each is: its length, and as much as the mean again, for a model that has learnt little
-    writes as much for any text."""
+    """The estimated work of translating each text: its length and the mean length, as a model early in training writes
+    equally much for any text."""
     mean = sum(map(len, texts)) // max(1, len(texts))
     return [len(text) + mean for text in texts]
 
@@ -125,7 +125,7 @@ def new_figure() -> Any:
 
 
 def draw_by_length(named: dict[str, Evaluation]) -> Any:
-    """BLEU against sentence length, a line for each model: a figure of matplotlib's."""
+    """A matplotlib figure of BLEU against sentence length, a line for each model."""
     figure = new_figure()
     axes = figure.subplots()
     for name, found in named.items():

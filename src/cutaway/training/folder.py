@@ -1,11 +1,11 @@
-"""The folder of a run: a model that can be used at any moment, and beside it what the run needs to go on.
+"""The folder of a run: a model that can be used at any moment, and the files to resume the run.
 
 my-model/
   config.json, tokenizer.json, model.safetensors   the best weights so far (the newest, before the first validation)
-  run.toml               what was asked for, with every choice made
-  metrics.jsonl          a line for each look and for some steps
+  run.toml               the config, with every choice made
+  metrics.jsonl          a line for each validation and for some steps
   README.md, curves.png  the model's card
-  training/              states to go on from (state.py), weights for the average, TensorBoard's files
+  training/              states to resume from (state.py), weights for the average, TensorBoard's files
 """
 
 import json
@@ -41,7 +41,7 @@ except ImportError:
 CLAIM = ".claim"
 CARD, CURVES = "README.md", "curves.png"
 _WRITTEN = (*MODEL_FILES, "run.toml", "metrics.jsonl", CARD, CURVES, state.FOLDER, ".*.aside")
-"""What a run writes into its folder, as patterns."""
+"""Patterns of the files that a run writes into its folder."""
 _LARGEST_METRICS = 64_000_000  # bytes: the lines of four million steps
 
 
@@ -54,7 +54,7 @@ class RunFolder:
         self._tuned = self.training / "tuned"
 
     def check_free(self, force: bool) -> None:
-        """Nothing of another run, or of somebody else, is written over."""
+        """Checks that no other run and no other files would be overwritten."""
         if not self.path.exists():
             above = next(parent for parent in self.path.absolute().parents if parent.exists())
             if not above.is_dir():
@@ -80,23 +80,23 @@ class RunFolder:
             raise CheckpointError(f"can't write into {folder}; choose another --out")
 
     def check_still_free(self, force: bool) -> None:
-        """No run was begun here, perhaps while another one was prepared."""
+        """Checks that no run has begun here, perhaps while this one was prepared."""
         if not self.config.is_file() or force:
             return
         newest = state.newest(self.training)
         stands = f"at {newest}" if newest else "at its beginning"
         raise CheckpointError(
-            f"{self.path} holds another run, {stands}: go on with it (cutaway resume {self.path}), choose another "
-            f"--out, or start over with --force"
+            f"{self.path} holds another run, {stands}: resume it (cutaway resume {self.path}), choose another --out, "
+            f"or start over with --force"
         )
 
     @contextmanager
     def claimed(self, anew: bool = False) -> Iterator[None]:
-        """Nobody else trains in this folder meanwhile. The claim ends with the process, however that ends.
+        """Locks the folder: no other process trains in it meanwhile. The lock ends with the process.
 
-        `anew`: the folder is made if there is none, and is gone again if no run begins in it.
+        `anew`: the folder is made if there is none, and removed again if no run begins in it.
         """
-        self.check_its_own()
+        self.check_links()
         is_new = anew and not self.path.exists()
         try:
             if anew:
@@ -107,19 +107,19 @@ class RunFolder:
             try:
                 yield
             finally:
-                if is_new and not self.config.is_file():  # only whoever has the claim may clear away
+                if is_new and not self.config.is_file():  # only the owner of the lock may remove it
                     shutil.rmtree(self.path, ignore_errors=True)
 
-    def check_its_own(self) -> None:
-        """A folder that came from elsewhere may hold links that lead a run to write, or to delete, in other places."""
+    def check_links(self) -> None:
+        """Refuses links: in a folder from elsewhere they could lead a run to write, or to delete, in other places."""
         names = [self.path / name for name in (os.listdir(self.path) if self.path.is_dir() else ())]
         found = [path for path in names if any(fnmatch(path.name, pattern) for pattern in _WRITTEN)]
-        for place, folders, files in os.walk(self.training):  # which follows no links
+        for place, folders, files in os.walk(self.training):  # it follows no links
             found += [Path(place, name) for name in (*folders, *files)]
         for path in found:
             try:
                 mode = path.lstat().st_mode
-            except FileNotFoundError:  # of a run that goes on here meanwhile, and is told of later
+            except FileNotFoundError:  # of a run that is active here, which the lock detects
                 continue
             if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
                 kind = "a link" if stat.S_ISLNK(mode) else "no file"
@@ -130,7 +130,7 @@ class RunFolder:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        if fcntl is None:  # Windows: whoever starts two runs in one folder is on their own
+        if fcntl is None:  # Windows: two runs in one folder are not detected
             yield
             return
         try:
@@ -152,7 +152,7 @@ class RunFolder:
             yield
 
     def clear(self) -> None:
-        """Forgets the run that was here, if any; files that are not a run's stay."""
+        """Removes the run that was here, if any; files that are not a run's stay."""
         for path in self.training.iterdir():
             if path.name == CLAIM:
                 continue
@@ -162,10 +162,10 @@ class RunFolder:
                 path.unlink(missing_ok=True)
 
     def begin(self, model: Model, run_toml: str) -> None:
-        """What does not change: the run, the network's config, the tokenizer."""
+        """Writes the files that do not change: the run's config, the network's, the tokenizer."""
         try:
             old = (self.config, *(self.path / name for name in (WEIGHTS, TARGET, CARD, CURVES)), self.metrics)
-            for path in old:  # run.toml first: whatever is cut short after it is no run
+            for path in old:  # run.toml first: if this is interrupted after it, there is no run
                 path.unlink(missing_ok=True)
             self._write_config(model.network, model.usage)
             if model.tokenizer is not None:
@@ -176,8 +176,8 @@ class RunFolder:
             raise CheckpointError(f"can't write {self.path}: {reason}; choose another --out") from None
 
     def write_weights(self, weights: Mapping[str, Tensor], standing: str | None = None) -> None:
-        """model.safetensors, the old one or the new one, never half of it. `standing`: where the run stands, if it has
-        not validated these weights; whoever loads them is told."""
+        """Replaces model.safetensors atomically. `standing`: the run's progress, if it has not validated these weights;
+        loading them warns of it."""
         aside = self.path / f".{WEIGHTS}.aside"
         try:
             note = None if standing is None else {native.STANDING: standing}
@@ -190,14 +190,14 @@ class RunFolder:
         except OSError as error:
             with suppress(OSError):
                 aside.unlink()
-            raise self._unwritten(self.path / WEIGHTS, error) from None
+            raise self._write_error(self.path / WEIGHTS, error) from None
 
     def write_usage(self, network: Network, usage: Usage) -> None:
-        """config.json with another usage."""
+        """Writes config.json with another usage."""
         try:
             self._write_config(network, usage)
         except OSError as error:
-            raise self._unwritten(self.path / native.CONFIG, error) from None
+            raise self._write_error(self.path / native.CONFIG, error) from None
 
     def _write_config(self, network: Network, usage: Usage) -> None:
         with tempfile.TemporaryDirectory(dir=self.training) as aside:
@@ -205,7 +205,7 @@ class RunFolder:
             state.write_whole(self.path / native.CONFIG, (Path(aside) / native.CONFIG).read_text(encoding="utf-8"))
 
     def tuned_at(self) -> int | None:
-        """The step whose model was tuned, if one was."""
+        """The step whose model was tuned, if any."""
         with suppress(OSError, ValueError):
             return int(read_whole(self._tuned, 100))
         return None
@@ -214,18 +214,18 @@ class RunFolder:
         try:
             state.write_whole(self._tuned, f"{step}\n")
         except OSError as error:
-            raise self._unwritten(self._tuned, error) from None
+            raise self._write_error(self._tuned, error) from None
 
     def log(self, line: Mapping[str, Any]) -> None:
-        """One more line of metrics.jsonl."""
+        """Appends a line to metrics.jsonl."""
         try:
             with open(self.metrics, "a", encoding="utf-8", opener=no_link) as file:
                 file.write(json.dumps(line) + "\n")
         except OSError as error:
-            raise self._unwritten(self.metrics, error) from None
+            raise self._write_error(self.metrics, error) from None
 
     def logged(self) -> list[dict[str, Any]]:
-        """What metrics.jsonl says."""
+        """The lines of metrics.jsonl."""
         return [json.loads(line) for line in self._metrics_text().splitlines()]
 
     def _metrics_text(self) -> str:
@@ -239,7 +239,7 @@ class RunFolder:
             ) from None
 
     def forget_after(self, step: int) -> None:
-        """Lines of steps that will be made again."""
+        """Removes the lines of steps that will be repeated."""
         if self.metrics.is_file():
             lines = self._metrics_text().splitlines(keepends=True)
             kept = [line for line in lines if line.endswith("\n") and 0 <= _step_of(line) <= step]
@@ -248,16 +248,16 @@ class RunFolder:
             try:
                 state.write_whole(self.metrics, "".join(kept))
             except OSError as error:
-                raise self._unwritten(self.metrics, error) from None
+                raise self._write_error(self.metrics, error) from None
 
-    def _unwritten(self, path: Path, error: OSError) -> CheckpointError:
+    def _write_error(self, path: Path, error: OSError) -> CheckpointError:
         return CheckpointError(
             f"can't write {path}: {error.strerror or error}; make room, and go on with `cutaway resume {self.path}`"
         )
 
 
 def _step_of(line: str) -> int:
-    """Of a line of metrics.jsonl; -1 if it is none that a run writes: a power cut, or somebody, has left it there."""
+    """The step of a line of metrics.jsonl; -1 for a line that no run writes, such as one cut off by a power cut."""
     try:
         found = parse_json(line.encode("utf-8"))
         step, valid = found.pop("step"), found.pop("valid", {"loss": 0.0})

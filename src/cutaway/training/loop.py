@@ -1,4 +1,4 @@
-"""The one training loop: steps, validation, states on disk, and the model in the end."""
+"""The training loop: steps, validation, states on disk, and the final model."""
 
 import math
 import time
@@ -36,98 +36,98 @@ X = TypeVar("X")
 
 
 RECENT = 50
-"""Steps over which the loss that is shown is the mean."""
+"""Steps of the mean loss that is shown."""
 _STATE_BYTES = 32  # of a weight at most: itself, its average and two moments, in float64
-_LARGEST_FACTS = 50_000_000  # bytes of a state besides: what it says of its run, and its tensors' names
+_LARGEST_FACTS = 50_000_000  # bytes of the rest of a state: its facts, and its tensors' names
 ANOTHER_RANK = "another rank"
-"""Why a rank stops that was not told to itself."""
+"""The reason of a rank that stops because another one does."""
 
 
 class TrainingError(CutawayError):
-    """A run that can't go on: its numbers are no numbers, or memory is out."""
+    """A run that can't go on: its numbers are infinite or NaN, or memory is exhausted."""
 
 
 @dataclass
 class Progress:
-    """Where a run stands. All of it is in the state, so that a run that goes on knows what it knew."""
+    """The progress of a run, all of it saved in its states."""
 
     step: int = 0
     epoch: int = 0
     place: int = 0  # in the epoch's batches
     epochs: float = 0.0
-    tokens: int = 0  # or texts: what the loss is the mean over
-    recent: list[float] = field(default_factory=list)  # -log p of a token in each of the last steps
+    tokens: int = 0  # or texts: the unit of the mean loss
+    recent: list[float] = field(default_factory=list)  # mean -log p of each of the last steps
     seconds: float = 0.0  # of steps
-    looking: float = 0.0  # seconds of looks
-    looks: list[dict[str, Any]] = field(default_factory=list)  # step and scores of each validation
+    validation_seconds: float = 0.0
+    validations: list[dict[str, Any]] = field(default_factory=list)  # step and scores of each
     best: int | None = None  # the step of the best
-    since_best: int = 0  # looks since then
+    since_best: int = 0  # validations since then
 
     @property
     def time(self) -> float:
         """Seconds in all."""
-        return self.seconds + self.looking
+        return self.seconds + self.validation_seconds
 
     @property
     def recent_loss(self) -> float:
         return sum(self.recent) / len(self.recent)
 
     def advance(self, step: int, sampler: Sampler, n_tokens: int, nll: float) -> None:
-        """A step is done: where the data stands now, and -log p of a token in it."""
+        """Counts a step: the position in the data after it, and its mean -log p."""
         self.step, self.epoch, self.place, self.epochs = step, sampler.epoch, sampler.place, sampler.epochs
         self.tokens += n_tokens
         self.recent = [*self.recent, nll][-RECENT:]
 
     def scores(self, step: int) -> Scores:
-        return next(look["scores"] for look in self.looks if look["step"] == step)
+        return next(each["scores"] for each in self.validations if each["step"] == step)
 
 
 def check_facts(folder: Path, facts: Mapping[str, Any], metric: str | None = None) -> None:
-    """What a state says of its run is believed only if it can be so: its folder may come from anywhere."""
-    looks, best, config = facts.get("looks", []), facts.get("best"), facts.get("config")
+    """Validates the facts of a state, as its folder may come from anywhere."""
+    validations, best, config = facts.get("validations", []), facts.get("best"), facts.get("config")
     is_sound = (
         isinstance(config, dict)
         and isinstance(config.get("optimizer"), dict)
         and isinstance(facts.get("data"), dict)
         and all(type(each := facts.get(name, 0)) is int and 0 <= each < 2**53 for name in _COUNTS)
-        and is_numbers([facts.get(name, 0.0) for name in ("epochs", "seconds", "looking")])
+        and is_numbers([facts.get(name, 0.0) for name in ("epochs", "seconds", "validation_seconds")])
         and is_numbers(facts.get("recent", []))
-        and isinstance(looks, list)
-        and all(_is_validate(look, metric) for look in looks)
-        and (best is None or best in [look["step"] for look in looks])
+        and isinstance(validations, list)
+        and all(_is_validation(each, metric) for each in validations)
+        and (best is None or best in [each["step"] for each in validations])
     )
     if not is_sound:
-        raise CheckpointError(f"{folder}: the newest state does not say where a run stands; start the run anew")
+        raise CheckpointError(f"{folder}: the newest state has invalid facts; start the run anew")
 
 
 _COUNTS = ("step", "epoch", "place", "tokens", "since_best")
 
 
-def _is_validate(look: Any, metric: str | None) -> bool:
-    if not isinstance(look, dict) or type(look.get("step")) is not int or not isinstance(look.get("scores"), dict):
+def _is_validation(data: Any, metric: str | None) -> bool:
+    if not isinstance(data, dict) or type(data.get("step")) is not int or not isinstance(data.get("scores"), dict):
         return False
-    return {"loss", metric or "loss"} <= look["scores"].keys() and is_numbers(list(look["scores"].values()))
+    return {"loss", metric or "loss"} <= data["scores"].keys() and is_numbers(list(data["scores"].values()))
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended."""
+    """The result of a run."""
 
-    reason: str  # "done", "patience", or what stopped it
+    reason: str  # "done", "patience", or the reason of `stop`
     progress: Progress
     scores: Scores
     signatures: dict[str, str]
-    averaged: tuple[int, ...]  # steps whose mean the model is
+    averaged: tuple[int, ...]  # steps whose weights' mean the model is
 
 
 def required(value: X | None) -> X:
-    """A value that the config leaves open until it is chosen."""
+    """A value of the config that has been chosen by now."""
     assert value is not None
     return value
 
 
 class Loop:
-    """`run()` goes on from the newest state, if there is one, until the last step or until `stop` says why not."""
+    """`run()` trains from the newest state, if there is one, to the last step or until `stop` returns a reason."""
 
     def __init__(
         self, config: TrainConfig, model: Model, task: Task, folder: RunFolder, watch: Watch, facts: dict[str, Any]
@@ -135,7 +135,7 @@ class Loop:
         """`config` has no open choices left; `facts` (the data's digest, …) are kept in each state."""
         self.config, self.model, self.task = config, model, task
         self.folder, self.watch, self.facts = folder, watch, facts
-        self.n_micro_batches, self.steps = required(config.batches.shares), required(config.schedule.steps)
+        self.n_micro_batches, self.steps = required(config.batches.micro_batches), required(config.schedule.steps)
         self.every = required(config.validation.every)
         self.metric = next(metric for metric in task.metrics if metric.name == config.validation.metric)
         self.progress = Progress()
@@ -143,16 +143,16 @@ class Loop:
         keep_freed_memory()
         in_parts = distributed.launched() and config.machine.sharding == "fsdp"
         self.network = model.network.train()
-        if not in_parts:  # a model that does not fit a device is never whole there, nor looked at there
+        if not in_parts:  # a model that does not fit a device is never whole there, nor validated there
             self.network.to(self.device)
         self.eval_network: Network | None = None  # on rank 0: holds the weights that are validated
         if distributed.rank() == 0:
             self.eval_network = deepcopy(self.network).eval().requires_grad_(False)
-        compiled = config.machine.compile and compile_network(self.network, self._trial, watch.warn)
+        compiled = config.machine.compile and compile_network(self.network, self._trial_step, watch.warn)
         self.parallel = distributed.parallel(
             self.network, task, self.device, self._surroundings, config.machine.sharding, split=not compiled
         )
-        distributed.check_shares(self.n_micro_batches, self.parallel.ranks)
+        distributed.check_micro_batches(self.n_micro_batches, self.parallel.ranks)
         self.weights: dict[str, Tensor] = {
             name: weight for name, weight in self.network.named_parameters() if weight.requires_grad
         }
@@ -163,9 +163,9 @@ class Loop:
             betas=(wanted.beta1, wanted.beta2), epsilon=wanted.epsilon, decay=required(wanted.decay),
         )  # fmt: skip
         self.rate_factor = schedule(config.schedule.kind, required(config.schedule.warmup), self.steps)
-        self.sampler = Sampler(task.lengths, config.batches.share_tokens, config.seed)
+        self.sampler = Sampler(task.lengths, config.batches.micro_batch_tokens, config.seed)
         self.snapshots = state.Snapshots(folder.training)
-        self.saved: dict[str, Any] | None = None  # what the newest state says of itself
+        self.saved: dict[str, Any] | None = None  # the facts of the newest state
 
     def _surroundings(self) -> AbstractContextManager[None]:
         wanted = self.config.machine
@@ -173,13 +173,13 @@ class Loop:
         return computing(self.device, precision, kernel_choice(wanted))
 
     def _kernels(self) -> str | None:
-        """Which kernels compute: with others, or with none, the last bits differ."""
+        """The digest of the kernels that compute: with others, or with none, the last bits differ."""
         made = kernels() if self.config.machine.kernels == "own" else None
         return None if made is None else made.digest
 
-    def _trial(self) -> None:
-        """A loss and its gradients, which are forgotten."""
-        rows = next(Sampler(self.task.lengths, self.config.batches.share_tokens, self.config.seed))
+    def _trial_step(self) -> None:
+        """Computes a loss and its gradients, which are dropped."""
+        rows = next(Sampler(self.task.lengths, self.config.batches.micro_batch_tokens, self.config.seed))
 
         def compute(_: int, generator: torch.Generator) -> Loss:
             return self.task.loss(self.network, self.task.batch(rows, generator))
@@ -225,7 +225,7 @@ class Loop:
         def loss(i: int, generator: torch.Generator) -> Loss:  # summed over the tokens of a micro-batch
             return self.parallel.loss(self.task.batch(rows[i], generator))
 
-        self.optimizer.forget_gradients()
+        self.optimizer.zero_gradients()
         totals = self.parallel.backward(loss, len(rows), randomness(self.config.seed, number), n_tokens)
         norm = self._clip_gradients()
         self._check_finite(number, totals, norm)
@@ -241,7 +241,7 @@ class Loop:
         )  # fmt: skip
 
     def _clip_gradients(self) -> float:
-        """Cuts the gradient to a length of at most `clip`; gives its length before."""
+        """Clips the gradient's norm to `clip`; returns the norm before."""
         norms: list[float] = []
 
         def clip() -> None:
@@ -252,7 +252,7 @@ class Loop:
         return norms[0]
 
     def _check_finite(self, step: int, totals: StepTotals, norm: float) -> None:
-        for what, value in (("the loss", totals.total), ("the gradient's length", norm)):
+        for what, value in (("the loss", totals.total), ("the gradient's norm", norm)):
             if not math.isfinite(value):
                 raise self._diverged(f"{what} is {value} at step {step}")
 
@@ -267,53 +267,53 @@ class Loop:
     # ----------------------------------------------------------------------------------------------- averages
 
     def _update_average(self, step: int) -> None:
-        """EMA: each step moves the average by 1 - memory towards the weights; early ones forget faster."""
+        """EMA: each step moves the average by 1 - decay towards the weights; the decay of early steps is smaller."""
         if not self.average:
             return
-        memory = min(required(self.config.averaging.ema), (1 + step) / (10 + step))
+        decay = min(required(self.config.averaging.ema), (1 + step) / (10 + step))
         with torch.no_grad():
-            torch._foreach_lerp_(list(self.average.values()), list(self.weights.values()), 1 - memory)
+            torch._foreach_lerp_(list(self.average.values()), list(self.weights.values()), 1 - decay)
 
     def _eval_weights(self) -> dict[str, Tensor]:
-        """The weights that are looked at and kept, whole."""
+        """The weights that are validated and kept, gathered from all ranks."""
         return self.parallel.gather(self.average or self.weights)
 
     def _steps_to_keep(self) -> list[int]:
-        """The looks whose weights the average at the end needs, and the best."""
+        """The steps whose weights the final average needs, and the best one."""
         best = [] if self.progress.best is None else [self.progress.best]
         return sorted({*self._averaged_steps(), *best})
 
     def _averaged_steps(self) -> list[int]:
-        looks, count, of = self.progress.looks, self.config.averaging.count, self.config.averaging.of
+        every, count, of = self.progress.validations, self.config.averaging.count, self.config.averaging.of
         if of == "none":
             return []
-        ranked = sorted(looks, key=lambda look: (self.metric.rank(look["scores"]), look["step"]), reverse=True)
-        return sorted(look["step"] for look in (looks[-count:] if of == "last" else ranked[:count]))
+        ranked = sorted(every, key=lambda each: (self.metric.rank(each["scores"]), each["step"]), reverse=True)
+        return sorted(each["step"] for each in (every[-count:] if of == "last" else ranked[:count]))
 
-    def _steps_at_hand(self) -> list[int]:
-        """Rank 0 knows. Not all are if more were asked for later, or if somebody took some away or damaged them."""
+    def _available_steps(self) -> list[int]:
+        """The steps to average whose weights rank 0 has: with a raised averaging.count some are missing."""
         if not (steps := self._averaged_steps()):
             return []
         there = self.parallel.broadcast({str(step): float(self.snapshots.has(step, self.weights)) for step in steps})
         gone = [step for step in steps if not there[str(step)]]
         if gone:
             self.watch.warn(
-                f"the weights of step {', '.join(map(str, gone))} are gone or damaged: the average is without"
+                f"the weights of step {', '.join(map(str, gone))} are missing or damaged: the average is without"
             )
         return [step for step in steps if step not in gone]
 
     # --------------------------------------------------------------------------------------------- validation
 
     def _validate(self) -> None:
-        """Validates; keeps these weights if an average may need them; the best so far becomes the folder's model."""
+        """Validates; keeps these weights if an average may need them; writes the best so far as the folder's model."""
         began = time.monotonic()
         step, weights = self.progress.step, self._eval_weights()
-        scores = self._scores(weights, "looking at the validation examples")
+        scores = self._scores(weights, "validating")
         if not math.isfinite(scores["loss"]):
             raise self._diverged(f"the validation loss is {scores['loss']} after step {step}")
         best = self.progress.best
         is_best = best is None or self.metric.better(scores, self.progress.scores(best))
-        self.progress.looks.append(
+        self.progress.validations.append(
             {"step": step, "tokens": self.progress.tokens, "seconds": self.progress.time, "scores": scores}
         )
         self.progress.best = step if is_best else best
@@ -324,11 +324,11 @@ class Loop:
             if is_best:
                 self.folder.write_weights(weights)
         seconds = time.monotonic() - began
-        self.progress.looking += seconds
-        self.watch.look(step, scores, is_best, seconds)
+        self.progress.validation_seconds += seconds
+        self.watch.validated(step, scores, is_best, seconds)
 
     def _scores(self, weights: dict[str, Tensor], what: str) -> Scores:
-        """Of these weights; under torchrun rank 0 validates and broadcasts. `what` is shown meanwhile."""
+        """The scores of these weights; under torchrun rank 0 validates and broadcasts. `what` is shown meanwhile."""
         scores = {metric.name: 0.0 for metric in self.task.metrics}
         self.watch.busy(what)
         if self.parallel.rank == 0:
@@ -353,10 +353,10 @@ class Loop:
         tensors = {"weights": self.weights, "average": self.average, "optimizer": self.optimizer.tensors()}
         whole = {file: self.parallel.gather(values) for file, values in tensors.items() if values}
         if self.parallel.rank == 0:
-            if self.progress.best is None:  # nothing was validated yet, but there are weights: a model of their own
+            if self.progress.best is None:  # nothing was validated yet: the newest weights are the model
                 self.folder.write_weights(whole.get("average", whole["weights"]), self._standing())
             state.save(self.folder.training, self.progress.step, facts, whole, self.config.saving.keep)
-            self.snapshots.forget_all_but(set(self._steps_to_keep()))
+            self.snapshots.keep_only(set(self._steps_to_keep()))
             self.watch.saved(self.progress.step)
         self.parallel.wait()
 
@@ -364,7 +364,7 @@ class Loop:
         return f"stopped after step {self.progress.step:,} of {self.steps:,}, before its first validation"
 
     def _restore(self) -> None:
-        """The newest state that is whole; weights go back where they are, whoever holds which part."""
+        """Restores the newest complete state, on every rank its part."""
         most = _LARGEST_FACTS + sum(_STATE_BYTES * weight.numel() for weight in self.network.parameters())
         found = state.load(self.folder.training, self.watch.warn, most)
         if found is None:
@@ -375,7 +375,7 @@ class Loop:
         if found.facts.get("kernels") != self._kernels():
             self.watch.warn(
                 "the kernels that computed so far are not the ones of this machine (another processor, compiler or "
-                "version): it goes on, but rounds otherwise than a run that was never stopped"
+                "version): it goes on, but rounds differently from a run that was never stopped"
             )
         self._check_fits(found)
         distributed.fill(self.network, found.tensors["weights"])
@@ -384,9 +384,9 @@ class Loop:
             value.copy_(distributed.shard_like(average[name], value))
         before, now = found.facts["config"]["optimizer"].get("kind"), self.config.optimizer.kind
         if before == now:
-            self.optimizer.remember(found.tensors.get("optimizer", {}))
+            self.optimizer.load_state(found.tensors.get("optimizer", {}))
         else:
-            self.watch.warn(f"the optimiser was {before} and is {now} now: it begins without a memory")
+            self.watch.warn(f"the optimiser was {before} and is {now} now: it starts without its moments")
         self.saved = found.facts
         self.progress = Progress(**{key: found.facts.get(key, value) for key, value in asdict(Progress()).items()})
         self.sampler = Sampler(
@@ -395,7 +395,7 @@ class Loop:
         self.watch.resumed(self.progress.step)
 
     def _check_fits(self, found: state.State) -> None:
-        """The weights of a state are those of this network, and its optimiser remembers something."""
+        """Checks that a state's weights are those of this network, and that it has an optimiser's state."""
         shapes = {name: weight.shape for name, weight in self.weights.items()}
         sides = [found.tensors.get(file, {}) for file in ("weights", "average") if file in ("weights", *found.tensors)]
         fits = all({name: side[name].shape for name in side} == shapes for side in sides)
@@ -408,13 +408,13 @@ class Loop:
     # ---------------------------------------------------------------------------------------------------- end
 
     def _finish(self, reason: str) -> Outcome:
-        """The average that was asked for, or the best single weights if these are better."""
-        steps = self._steps_at_hand()
+        """Makes the final model: the chosen average, or the best single weights if these are better."""
+        steps = self._available_steps()
         scores = self.progress.scores(self.progress.best) if self.progress.best is not None else {}
         averaged: tuple[int, ...] = ()
         if len(steps) > 1:
             weights = self.snapshots.mean(steps) if self.parallel.rank == 0 else {}
-            found = self._scores(weights, "looking at the average")
+            found = self._scores(weights, "validating the average")
             if not self.metric.better(scores, found):
                 scores, averaged = found, tuple(steps)
                 if self.parallel.rank == 0:

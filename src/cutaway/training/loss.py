@@ -1,4 +1,4 @@
-"""How wrong a model is about the next token; the logits of a batch never exist all at once."""
+"""The cross-entropy of a language model; the logits of a batch never exist all at once."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -11,26 +11,26 @@ from cutaway.models.heads import LanguageModelHead, MaskedLanguageModelHead
 from cutaway.models.network import Network
 
 IGNORED = -100
-"""The label of a place that does not count."""
+"""The label of a position without a loss."""
 _ROWS = 512  # tokens whose logits exist at once: with 10,000 words 20 MB, which stay in a cache of that size
 
 
 @dataclass(frozen=True)
 class Loss:
-    """Sums over `n` tokens, so that shares of a step can be added before they are divided."""
+    """Sums over `n` tokens, so that a step's micro-batches are added before the division."""
 
-    total: Tensor  # what is minimised: label smoothing and R-Drop included
+    total: Tensor  # the objective: label smoothing and R-Drop included
     nll: float  # -log p(label) alone, the logarithm of the perplexity
     n: int
 
 
 def language_loss(
-    network: Network, hidden_BTD: Tensor, labels_BT: Tensor, *, smoothing: float = 0.0, agreement: float = 0.0
+    network: Network, hidden_BTD: Tensor, labels_BT: Tensor, *, smoothing: float = 0.0, r_drop: float = 0.0
 ) -> Loss:
     """Σ -log p(label), label smoothing ε: the label gets 1 - ε, all V words share ε (§5.4).
 
-    `agreement` α (R-Drop): the second half of the batch is the first one once more, dropped out otherwise; what the two
-    say is pulled together by α · ½ (KL(p‖q) + KL(q‖p)).
+    `r_drop` α: the second half of the batch is the first one again, with other dropout; α · ½ (KL(p‖q) + KL(q‖p)) of
+    the two outputs is added.
     """
     hidden_ND = hidden_BTD.flatten(0, 1)
     labels_N = labels_BT.flatten()
@@ -45,15 +45,15 @@ def language_loss(
     if words.scale != 1.0:
         hidden_ND = hidden_ND * words.scale
     weight_VD = network.table if words.weight is None else words.weight
-    total, nll = _VocabularyLoss.apply(hidden_ND, weight_VD, words.bias, labels_N, smoothing, agreement)  # type: ignore[no-untyped-call]
+    total, nll = _VocabularyLoss.apply(hidden_ND, weight_VD, words.bias, labels_N, smoothing, r_drop)  # type: ignore[no-untyped-call]
     return Loss(total, float(nll), len(labels_N))
 
 
 class _VocabularyLoss(torch.autograd.Function):
     """hidden [N, D], table [V, D], labels [N] -> the loss and -log p, summed.
 
-    Some rows at a time: logits, their softmax, and at once their gradient, which is softmax minus what should have been
-    said, times the table and times the hidden states. Nothing of size N · V is kept for the backward pass.
+    Some rows at a time: logits, their softmax, and at once their gradient: softmax minus the target distribution, times
+    the table and times the hidden states. Nothing of size N · V is kept for the backward pass.
     """
 
     @staticmethod
@@ -64,11 +64,11 @@ class _VocabularyLoss(torch.autograd.Function):
         bias: Tensor | None,
         labels: Tensor,
         smoothing: float,
-        agreement: float,
+        r_drop: float,
     ) -> tuple[Tensor, Tensor]:
         device = hidden.device.type
         dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
-        exact = torch.promote_types(dtype, torch.float32)  # of sums, and of the softmax
+        exact = torch.promote_types(dtype, torch.float32)  # for sums, and for the softmax
         wanted = any(ctx.needs_input_grad)
         total, nll = hidden.new_zeros((), dtype=exact), hidden.new_zeros((), dtype=exact)
         d_hidden = torch.empty_like(hidden) if wanted else None
@@ -76,13 +76,13 @@ class _VocabularyLoss(torch.autograd.Function):
         d_bias = torch.zeros_like(bias, dtype=exact) if wanted and bias is not None else None
         with torch.autocast(device, enabled=False):
             table = weight.to(dtype)
-            for rows in _chunks(len(labels), agreement > 0.0, labels.device):
+            for rows in _chunks(len(labels), r_drop > 0.0, labels.device):
                 h = hidden[rows].to(dtype)
                 logits = h @ table.T if bias is None else torch.addmm(bias.to(dtype), h, table.T)
                 grad = logits.to(exact)
-                if agreement:
-                    of_label, of_all, apart = agreeing_loss(grad, labels[rows], smoothing, agreement)
-                    total += agreement * apart.sum()
+                if r_drop:
+                    of_label, of_all, apart = agreeing_loss(grad, labels[rows], smoothing, r_drop)
+                    total += r_drop * apart.sum()
                 else:
                     of_label, of_all = vocabulary_loss(grad, labels[rows], smoothing)
                 nll += of_label.sum()  # logits are gradients now

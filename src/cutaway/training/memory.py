@@ -1,4 +1,4 @@
-"""How much memory a run will take, estimated before it takes any, and how much there is."""
+"""The memory of a run, estimated before it starts, and the memory that is available."""
 
 import os
 from collections import Counter
@@ -19,11 +19,11 @@ from cutaway.training.config import TrainConfig
 from cutaway.training.optimizer import matrices_of
 from cutaway.training.precision import fastest_precision
 
-_FLOAT = 4  # bytes of a float32: weights, gradients and the optimiser's memory, whatever the precision
+_FLOAT = 4  # bytes of a float32: weights, gradients and the optimiser's state, whatever the precision
 _BFLOAT = 2
 _LOGITS = 512  # tokens whose logits exist at once, see loss.py
 _BASE = 80_000_000  # threads, kernels, oneDNN's scratch space
-_SPARE = 1.3  # of what comes and goes: the allocator keeps freed blocks (machine/memory.py)
+_SPARE = 1.3  # overhead of temporary tensors: the allocator keeps freed blocks (machine/memory.py)
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,8 @@ class Batch:
 
 
 @dataclass(frozen=True)
-class Needed:
-    """Bytes that a run takes at most, by what they are for."""
+class MemoryEstimate:
+    """Bytes that a run takes at most, by purpose."""
 
     parts: dict[str, int]
 
@@ -49,8 +49,8 @@ class Needed:
         return f"{gigabytes(self.total)} ({listed})"
 
 
-def needed(config: TrainConfig, model: Config, batch: Batch | None = None) -> Needed:
-    """What training a network of this config takes. Without a batch, or with choices left open, no less than that."""
+def estimate_memory(config: TrainConfig, model: Config, batch: Batch | None = None) -> MemoryEstimate:
+    """Estimates the training of a network of this config; without a batch, or with open choices, a lower bound."""
     network = on_meta(model)
     device = distributed.device_of(config.machine.device)
     threads = torch.get_num_threads() if device.type == "cpu" and not distributed.launched() else 1
@@ -59,16 +59,16 @@ def needed(config: TrainConfig, model: Config, batch: Batch | None = None) -> Ne
     for weight in matrices_of(network):
         by_shape[weight.shape] += weight.numel()
     muon = config.optimizer.kind != "adamw"  # open: the smaller of the two
-    shares = config.batches.shares or 1
+    n_micro = config.batches.micro_batches or 1
     whole = _FLOAT * n
     saved = 0 if batch is None else activations(network, config, batch, str(device))
     if threads > 1:  # each thread's gradients take the place of its activations, and are added to those before
-        gradients, coming = whole * min(shares, threads + 1), min(shares, threads) * max(0, saved - whole)
+        gradients, temporary = whole * min(n_micro, threads + 1), min(n_micro, threads) * max(0, saved - whole)
     else:
-        gradients, coming = whole, saved
+        gradients, temporary = whole, saved
     turning = 4 * _FLOAT * max(by_shape.values(), default=0) if muon and batch is not None else 0  # Muon's, see there
     averaging = 2 * whole if config.averaging.of != "none" and batch is not None else 0  # sums in float64, in the end
-    passing = max(gradients + int(_SPARE * coming), whole + int(_SPARE * turning), whole + averaging)
+    passing = max(gradients + int(_SPARE * temporary), whole + int(_SPARE * turning), whole + averaging)
     parts = {
         "weights": whole,
         "gradients": gradients,
@@ -79,7 +79,7 @@ def needed(config: TrainConfig, model: Config, batch: Batch | None = None) -> Ne
     if config.machine.sharding == "fsdp" and distributed.launched():  # each rank has its part of all but the first
         parts = {name: size if name == "weights" else size // distributed.ranks() for name, size in parts.items()}
     here = int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if device.type == "cpu" else 1
-    return Needed({name: here * size for name, size in parts.items()})
+    return MemoryEstimate({name: here * size for name, size in parts.items()})
 
 
 def activations(network: Network, config: TrainConfig, batch: Batch, device: str) -> int:
@@ -88,7 +88,7 @@ def activations(network: Network, config: TrainConfig, batch: Batch, device: str
     Every linear layer's output is kept, and about as much again between them (norms, residuals, activations); attention
     keeps its weights, for each pair of tokens.
     """
-    rows = batch.rows * (2 if config.regularization.agreement else 1)
+    rows = batch.rows * (2 if config.regularization.r_drop else 1)
     tokens, floats = rows * batch.tokens, 0
     for name, module in network.named_modules():
         if name.startswith("head"):
@@ -114,30 +114,30 @@ def largest_batch(config: TrainConfig, lengths: Tensor, model: Config) -> Batch:
     """`lengths`: tokens of each example, on each of its sides."""
     limits = [half.max_positions for half in (model.encoder, model.decoder) if isinstance(half, StackConfig)]
     longest = min([int(lengths.max()), *(limit for limit in limits if limit is not None)])
-    return Batch(min(len(lengths), max(1, config.batches.share_tokens // longest)), longest)
+    return Batch(min(len(lengths), max(1, config.batches.micro_batch_tokens // longest)), longest)
 
 
 def check(config: TrainConfig, model: Config, lengths: Tensor | None = None, *, taken: int = 0) -> None:
-    """Refuses a run that the machine has no room for. `taken`: bytes that it holds already."""
+    """Refuses a run that needs more memory than is available. `taken`: bytes that it already has."""
     if config.machine.memory == "ignore" or distributed.rank() != 0:
         return
     device = distributed.device_of(config.machine.device)
     if (free := available(device)) is None:
         return
     batch = None if lengths is None else largest_batch(config, lengths, model)
-    found = needed(config, model, batch)
-    if found.total - taken > free:
+    estimate = estimate_memory(config, model, batch)
+    if estimate.total - taken > free:
         least = "at least" if batch is None else "about"
         where = "" if device.type == "cpu" else f" on {device}"
         raise ConfigError(
-            f"training would take {least} {found} of memory{where}, and {gigabytes(free + taken)} are free: choose a "
-            f"smaller model (--preset), lower batches.tokens, or begin all the same with --set machine.memory=ignore "
-            f"(in the run.toml of a run that goes on)"
+            f"training would take {least} {estimate} of memory{where}, and {gigabytes(free + taken)} are free: choose "
+            f"a smaller model (--preset), lower batches.tokens, or start it anyway with --set machine.memory=ignore "
+            f"(to resume a run: in its run.toml)"
         )
 
 
 def available(device: torch.device) -> int | None:
-    """Bytes that a process may still take there; None where the system does not say."""
+    """Bytes that a process may still allocate there; None where the system does not report them."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
     if device.type != "cpu":
@@ -147,7 +147,7 @@ def available(device: torch.device) -> int | None:
 
 
 def _of_system() -> int | None:
-    """Linux says what is free or can be freed; others how much there is in all, or nothing."""
+    """On Linux the bytes that are free or can be freed; on other systems all memory, or None."""
     try:
         for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
             if line.startswith("MemAvailable:"):
@@ -161,7 +161,7 @@ def _of_system() -> int | None:
 
 
 def _of_process() -> int | None:
-    """What `ulimit -v` leaves of the addresses of this process."""
+    """Bytes that `ulimit -v` leaves to this process."""
     try:
         import resource
 
@@ -173,7 +173,7 @@ def _of_process() -> int | None:
 
 
 def _of_groups(root: Path = Path("/sys/fs/cgroup"), process: Path = Path("/proc/self/cgroup")) -> list[int]:
-    """What the limits of a container leave: of each group that this process is in, and of those above it."""
+    """Bytes that a container's limits leave: those of each cgroup of this process, and of its parents."""
     try:
         lines = process.read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -195,10 +195,10 @@ def _of_groups(root: Path = Path("/sys/fs/cgroup"), process: Path = Path("/proc/
 
 
 def _left(group: Path, limit: str, usage: str) -> int | None:
-    """Bytes below a group's limit; files in its cache make room when it is needed."""
+    """Bytes below a group's limit; its cached files count as free."""
     try:
         most = (group / limit).read_text(encoding="ascii").strip()
-        if most == "max" or int(most) >= 2**60:  # how either version writes that there is none
+        if most == "max" or int(most) >= 2**60:  # no limit, in either version
             return None
         used = int((group / usage).read_text(encoding="ascii"))
         stats = dict(line.split() for line in (group / "memory.stat").read_text(encoding="ascii").splitlines())

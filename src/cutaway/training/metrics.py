@@ -50,7 +50,7 @@ def _sacrebleu() -> Any:
 
 
 def check_installed(tokenized: bool = False) -> None:
-    """Before hours are spent, not after."""
+    """Checks for sacrebleu, and for sacremoses, before hours of training."""
     _sacrebleu()
     if tokenized:
         _sacremoses()
@@ -77,7 +77,7 @@ def translation_scores(written: Sequence[str], references: Sequence[Sequence[str
 
 
 def tokenized_bleu(written: Sequence[str], references: Sequence[Sequence[str]], language: str) -> Score:
-    """BLEU as papers of the Moses days report it: both sides lowercased, punctuation normalised, tokenised."""
+    """BLEU as older papers report it, by Moses: both sides lowercased, punctuation normalised, tokenised."""
     moses = _sacremoses()
     normalizer, tokenizer = moses.MosesPunctNormalizer(language), moses.MosesTokenizer(language)
 

@@ -1,8 +1,8 @@
 """The gradients of one step, micro-batch by micro-batch: on a CPU every core computes some of its own.
 
-One core that computes a batch of its own never waits for the others; torch's way, all cores on one operation, waits
-after each. On 2 cores transformer-tiny trains 1.25 times as fast this way, and the result does not depend on how many
-cores there are: what a micro-batch drops out is decided by seed, step and its number, and gradients are added in order.
+A core that computes a batch of its own never waits for the others; torch's way, all cores on one operation, waits after
+each. On 2 cores transformer-tiny trains 1.25 times as fast this way, and the result does not depend on the number of
+cores: seed, step and number of a micro-batch decide its dropout, and gradients are added in order.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,12 +19,12 @@ from cutaway.machine.threads import ThreadPool
 from cutaway.training.loss import Loss
 
 Compute = Callable[[int, torch.Generator], Loss]
-"""Number of a micro-batch, and what to draw from -> its loss, summed over its tokens."""
+"""Number of a micro-batch, and its random generator -> its loss, summed over its tokens."""
 
 
 @dataclass(frozen=True)
 class StepTotals:
-    """Of a whole step."""
+    """Sums over a step: the objective, -log p and the number of tokens."""
 
     total: float
     nll: float
@@ -39,7 +39,7 @@ class Randomness(Protocol):
 
 
 def randomness(seed: int, step: int) -> Randomness:
-    """Micro-batch -> a generator of its own. No state is kept: a run that goes on draws what it would have drawn."""
+    """Number of a micro-batch -> its generator. It has no state: a resumed run draws the same numbers."""
 
     def generator(i: int) -> torch.Generator:
         mixed = (seed * 0x9E3779B97F4A7C15 + step * 0xBF58476D1CE4E5B9 + i * 0x94D049BB133111EB) % 2**63
@@ -53,7 +53,7 @@ def accumulate(numbers: Sequence[int], compute: Compute, random: Randomness, n_t
     totals = StepTotals(0.0, 0.0, 0)
     for i in numbers:
         generator = random(i)
-        torch.manual_seed(generator.initial_seed())  # for what does not draw from it: GPUs, compiled code
+        torch.manual_seed(generator.initial_seed())  # for code that does not draw from it: on GPUs, or compiled
         with drawn_from(generator):
             loss = compute(i, generator)
         (loss.total / n_tokens).backward()  # type: ignore[no-untyped-call]
@@ -68,7 +68,7 @@ def _add(weights: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> None:
 
 
 class Cores:
-    """The same, with a thread for each core, each with its own micro-batch."""
+    """`accumulate` with a thread for each core, each with its own micro-batch."""
 
     def __init__(self, n: int, surroundings: Callable[[], AbstractContextManager[object]]) -> None:
         """`surroundings` are entered in each thread: autocast holds for one thread only."""
@@ -87,13 +87,13 @@ class Cores:
             return found, StepTotals(float(loss.total.detach()), loss.nll, loss.n)
 
         totals = StepTotals(0.0, 0.0, 0)
-        for gradients, seen in self.pool.map(work, numbers, at_once=self.pool.n):  # each has all gradients
+        for gradients, sums in self.pool.map(work, numbers, at_once=self.pool.n):  # each has all gradients
             self.run_jobs([partial(_add, weights, gradients)])
-            totals += seen
+            totals += sums
         return totals
 
     def run_jobs(self, jobs: Sequence[Callable[[], object]]) -> None:
-        """Jobs that do not touch each other, side by side."""
+        """Runs independent jobs in parallel."""
         for done in [self.pool.submit(job) for job in jobs]:
             done.result()
 

@@ -1,4 +1,4 @@
-"""The rule that turns gradients into steps: AdamW for every weight, or Muon for the matrices inside the blocks."""
+"""The optimizer: AdamW for every weight, or Muon for the matrices inside the blocks."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
@@ -14,10 +14,10 @@ Kind = Literal["adamw", "muon"]
 
 
 class Optimizer:
-    """`steps(factor)` move every weight by its gradient, at the highest rate times `factor`.
+    """`steps(factor)` updates every weight, at the highest rate times `factor`.
 
     Muon moves a matrix by its gradient with all singular values made equal; words, positions, norms, biases and the
-    head keep AdamW. Weight decay is for matrices only, never for a table of words.
+    head keep AdamW. Weight decay is for matrices only, never for an embedding.
     """
 
     def __init__(
@@ -49,23 +49,23 @@ class Optimizer:
             self._parts.append((torch.optim.AdamW(groups, lr=rate, betas=betas, eps=epsilon, fused=True), rate))
 
     def steps(self, factor: float) -> list[Callable[[], object]]:
-        """What there is to do for one step: jobs that do not touch each other's weights."""
+        """One step as independent jobs: each updates other weights."""
         for part, rate in self._parts:
             for group in part.param_groups:
                 group["lr"] = rate * factor
         return [part.step for part, _ in self._parts]
 
     def step(self, factor: float) -> None:
-        """All of them, one after another."""
+        """Runs the jobs of a step, one after another."""
         for job in self.steps(factor):
             job()
 
-    def forget_gradients(self) -> None:
+    def zero_gradients(self) -> None:
         for weight in self.names:
             weight.grad = None
 
     def tensors(self) -> dict[str, Tensor]:
-        """All that it remembers: `blocks.0.…weight/exp_avg` -> tensor."""
+        """The optimizer's state: `blocks.0.…weight/exp_avg` -> tensor."""
         return {
             f"{self.names[weight]}/{key}": value
             for part, _ in self._parts
@@ -73,8 +73,8 @@ class Optimizer:
             for key, value in memory.items()
         }
 
-    def remember(self, tensors: Mapping[str, Tensor]) -> None:
-        """What `tensors` gave before. torch's kernel does not look at shapes: it would write past what is too small."""
+    def load_state(self, tensors: Mapping[str, Tensor]) -> None:
+        """Restores the state of `tensors`. torch's kernel does not check shapes: it would write past a small tensor."""
         of_name = {name: weight for weight, name in self.names.items()}
         owner = {weight: part for part, _ in self._parts for group in part.param_groups for weight in group["params"]}
         found: dict[str, dict[str, Tensor]] = {}
@@ -85,7 +85,7 @@ class Optimizer:
             found.setdefault(of, {})[key] = value
         for name, memory in found.items():
             weight = of_name[name]
-            _check_memory(name, memory, weight, _MOMENTUM if isinstance(owner[weight], Muon) else _ADAM)
+            _check_state(name, memory, weight, _MOMENTUM if isinstance(owner[weight], Muon) else _ADAM)
             owner[weight].state[weight] = {
                 key: (value if key == _STEP else shard_like(value, weight)).to(weight.device)
                 for key, value in memory.items()
@@ -96,8 +96,8 @@ _STEP = "step"  # a number; all else is as large as the weight
 _ADAM, _MOMENTUM = {_STEP, "exp_avg", "exp_avg_sq"}, {"momentum"}
 
 
-def _check_memory(name: str, memory: Mapping[str, Tensor], weight: Tensor, keys: set[str]) -> None:
-    """It is all there, and each tensor has the shape and dtype that the optimiser made it with."""
+def _check_state(name: str, memory: Mapping[str, Tensor], weight: Tensor, keys: set[str]) -> None:
+    """Checks that a weight's state is complete, and that its tensors have the optimiser's shapes and dtypes."""
     if memory.keys() != keys:
         raise CheckpointError(
             f"the optimiser's state has {', '.join(sorted(memory))[:200]} of {name}, expected {', '.join(sorted(keys))}"
@@ -112,7 +112,7 @@ def _check_memory(name: str, memory: Mapping[str, Tensor], weight: Tensor, keys:
 
 
 def _evenly(matrices: Sequence[Tensor], n: int) -> list[list[Tensor]]:
-    """At most n lists of about as much work, each of them with matrices of few shapes."""
+    """At most n lists of about equal work, each with matrices of few shapes."""
     ordered = sorted(matrices, key=lambda matrix: tuple(matrix.shape))
     return [some for some in (ordered[i::n] for i in range(n)) if some]
 
@@ -128,7 +128,7 @@ class Muon(torch.optim.Optimizer):
         super().__init__(matrices, {"lr": rate, "decay": decay, "momentum": momentum})
 
     @torch.no_grad()
-    def step(self, closure: None = None) -> None:  # type: ignore[override]  # nobody asks for a closure
+    def step(self, closure: None = None) -> None:  # type: ignore[override]  # no closure is used
         for group in self.param_groups:
             alike: dict[torch.Size, list[Tensor]] = {}
             for weight in group["params"]:
@@ -164,7 +164,7 @@ def orthogonal(matrices_NIJ: Tensor) -> Tensor:
 
 
 def matrices_of(network: nn.Module) -> list[Tensor]:
-    """The weights of linear layers inside the blocks (or recurrent layers): what is neither a table nor a head."""
+    """The weights of linear layers inside the blocks (or recurrent layers), without embeddings and heads."""
     return [
         module.weight
         for name, module in network.named_modules()

@@ -1,5 +1,5 @@
-"""How a training computes: in float32 or bfloat16, by our kernels or by torch's. The fastest way is found by timing the
-work of training on this machine, and the choice is written into the run's run.toml."""
+"""The precision and the kernels of training: float32 or bfloat16, our kernels or torch's. The fastest are found by
+timing training steps on this machine, and the choice is written into the run's run.toml."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,13 +23,13 @@ from cutaway.training.config import MachineChoice
 TrainingPrecision = Literal["float32", "bfloat16"]
 
 NARROW, WIDE = 128, 512
-"""Widths that are timed; a model goes by the one that is nearer. Wide products gain more by bfloat16 than narrow ones:
-1.9 and 2.4 times on an EPYC (Zen 5)."""
+"""Widths that are timed; the nearer one decides for a model. Wide products gain more by bfloat16 than narrow ones: 2.4
+and 1.9 times on an EPYC (Zen 5)."""
 BORDER = 256
 
 
 def fastest_precision(device: torch.device, config: Config) -> tuple[TrainingPrecision, str]:
-    """What `auto` means for this model on this device, and why."""
+    """The precision of `auto` for this model on this device, and the reason."""
     if device.type != "cpu":
         fast = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
         return ("bfloat16" if fast else "float32"), f"by what {device.type} supports"
@@ -46,7 +46,7 @@ def fastest_precision(device: torch.device, config: Config) -> tuple[TrainingPre
 
 
 def kernel_choice(wanted: MachineChoice) -> KernelChoice:
-    """What a run's config says of kernels; what it leaves open, as the machine has it."""
+    """The kernels of a run's config; open ones as chosen for this machine."""
     usual = default()
     return replace(
         usual,
@@ -58,15 +58,15 @@ def kernel_choice(wanted: MachineChoice) -> KernelChoice:
 
 @contextmanager
 def computing(device: torch.device, precision: TrainingPrecision, choice: KernelChoice) -> Iterator[None]:
-    """What is computed in this block, in this thread, is computed so."""
-    # Threads share the cache of weights in bfloat16, and which of them fills it decides the gradients' last bits.
+    """Sets precision and kernels for this block, in this thread."""
+    # Threads would share the cache of bfloat16 weights, and the first to fill it would decide the gradients' last bits.
     cached, half = device.type != "cpu", precision == "bfloat16"
     with torch.autocast(device.type, dtype=torch.bfloat16, enabled=half, cache_enabled=cached), using(choice):
         yield
 
 
 def can_train_in_bfloat16(config: Config) -> bool:
-    """Whether this processor can; slowly, as a rule, without instructions for it. Only LSTMs need those: oneDNN's."""
+    """Whether this processor can train the model in bfloat16. Only oneDNN's LSTMs need instructions for it."""
     is_lstm = isinstance(config, RecurrentConfig) and config.decoder.cell == "lstm"
     return not is_lstm or processor.has_bfloat16()
 
@@ -84,7 +84,7 @@ def step_times() -> Numbers:
 
 
 def _measure() -> Numbers:
-    torch.set_num_threads(1)  # as training has it: a core computes a batch of its own
+    torch.set_num_threads(1)  # as in training: a core computes a batch of its own
     cpu, choice = torch.device("cpu"), default()
 
     def way(work: Callable[[], None], precision: TrainingPrecision) -> Callable[[], None]:

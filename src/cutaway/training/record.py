@@ -1,4 +1,4 @@
-"""What happens in a run, written down: metrics.jsonl, and TensorBoard's files where that is installed."""
+"""Logs of a run: metrics.jsonl, and TensorBoard's event files if it is installed."""
 
 import os
 import time
@@ -16,8 +16,8 @@ _EVERY = 10  # steps between two lines
 
 
 class Board:
-    """An event file of TensorBoard. Written here and now: tensorboardX's own thread dies of a full disk, and whoever
-    hands it more then waits for ever."""
+    """An event file of TensorBoard, written synchronously: tensorboardX's own thread dies of a full disk, and its
+    caller then waits for ever."""
 
     def __init__(self, folder: Path) -> None:
         from tensorboardX.event_file_writer import EventsWriter
@@ -33,7 +33,7 @@ class Board:
 
 
 class Recorder(Watch):
-    """Writes down what it hears, and tells `other`."""
+    """Logs the events of a run, and passes them on to `other`."""
 
     def __init__(self, folder: RunFolder, other: Watch) -> None:
         self.folder, self.other = folder, other
@@ -54,9 +54,9 @@ class Recorder(Watch):
     def busy(self, text: str, pace: Pace | None = None) -> None:
         self.other.busy(text, pace)
 
-    def look(self, step: int, scores: Scores, is_best: bool, seconds: float) -> None:
+    def validated(self, step: int, scores: Scores, is_best: bool, seconds: float) -> None:
         self._write(step, {"step": step, "valid": scores, "best": is_best, "seconds": round(seconds, 2)}, "valid")
-        self.other.look(step, scores, is_best, seconds)
+        self.other.validated(step, scores, is_best, seconds)
 
     def _write(self, step: int, line: dict[str, Any], kind: str) -> None:
         self.folder.log(line)
@@ -67,7 +67,7 @@ class Recorder(Watch):
 
     @contextmanager
     def _optional(self) -> Iterator[None]:
-        """TensorBoard's files are no reason to stop: a run goes on without them."""
+        """Turns errors of TensorBoard's files into a warning: the run goes on without them."""
         try:
             yield
         except OSError as error:

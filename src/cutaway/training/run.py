@@ -1,4 +1,4 @@
-"""`train` begins a run in a new folder, `resume` goes on with one: the two calls of training."""
+"""The two calls of training: `train` starts a run in a new folder, `resume` continues one."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
@@ -38,21 +38,21 @@ def never() -> None:
 def train(
     config: TrainConfig, out: str | Path, *, watch: Watch | None = None, force: bool = False, stop: Stop = never
 ) -> Outcome:
-    """Trains a model into the folder `out`, which then holds it: `cutaway.load(out)`.
+    """Trains a model into the folder `out`: load it with `cutaway.load(out)`.
 
-    Under torchrun every rank calls this; rank 0 prepares first, so that the others find everything done.
+    Under torchrun every rank calls this; rank 0 prepares first, and the others find its results.
     """
     folder, watch = RunFolder(Path(out)), watch or Watch()
-    distributed.device_of(config.machine.device)  # a device that is not there is told before anything is written
+    distributed.device_of(config.machine.device)  # a missing one is an error before anything is written
     _join(config)
     prepared: Prepared | None = None
     with ExitStack() as stack:
         stack.enter_context(_memory_explained(folder, config))
         if distributed.rank() == 0 and not _is_restart(folder, config):
             folder.check_free(force)
-            with _kernels_meanwhile():
+            with _building_kernels():
                 prepared = prepare(config, watch)
-            distributed.check_shares(prepared.config.batches.shares or 0, distributed.ranks())
+            distributed.check_micro_batches(prepared.config.batches.micro_batches or 0, distributed.ranks())
             stack.enter_context(folder.claimed(anew=True))
             folder.check_still_free(force)
             folder.clear()
@@ -63,25 +63,25 @@ def train(
 
 @contextmanager
 def _memory_explained(folder: RunFolder, config: TrainConfig) -> Iterator[None]:
-    """Memory that is out is the user's to mend: told in a sentence."""
+    """Turns a failed allocation into a TrainingError with a way out."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise
         if folder.config.is_file():
-            config = read_config(folder.config)  # with what was chosen
+            config = read_config(folder.config)  # with all choices made
         newest = state.newest(folder.training)
         raise TrainingError(
-            f"memory is out: lower batches.tokens (now {config.batches.tokens or 'open'}), data.max_tokens (now "
+            f"out of memory: lower batches.tokens (now {config.batches.tokens or 'open'}), data.max_tokens (now "
             f"{config.data.max_tokens}), or choose a smaller model.preset; "
             + (f"the state of {newest} is kept" if newest else "no state was saved yet")
         ) from None
 
 
 @contextmanager
-def _kernels_meanwhile() -> Iterator[None]:
-    """The first run on a machine compiles the kernels, some seconds' work: while the data is read."""
+def _building_kernels() -> Iterator[None]:
+    """Compiles the kernels, on a machine's first run some seconds' work, while the data is read."""
     building = Thread(target=kernels)
     building.start()
     try:
@@ -96,18 +96,17 @@ def _join(config: TrainConfig) -> None:
 
 
 def _is_restart(folder: RunFolder, config: TrainConfig) -> bool:
-    """Whether torchrun has started this command again after a rank was lost: its state is there to go on from, and the
-    folder's run is the one that was asked for."""
+    """Whether torchrun has restarted this command after a rank was lost: the folder has the same run, to be resumed."""
     if distributed.restarts() == 0 or not folder.config.is_file():
         return False
     return _agrees(schema.to_json(config), schema.to_json(read_config(folder.config)))
 
 
-def _agrees(asked: Any, kept: Any) -> bool:
-    """Whether all that was asked for is so; None and "auto" were left open."""
-    if isinstance(asked, dict) and isinstance(kept, dict):
-        return all(_agrees(value, kept.get(name)) for name, value in asked.items())
-    return asked in (None, "auto") or asked == kept
+def _agrees(given: Any, kept: Any) -> bool:
+    """Whether the kept config has all given values; None and "auto" were open."""
+    if isinstance(given, dict) and isinstance(kept, dict):
+        return all(_agrees(value, kept.get(name)) for name, value in given.items())
+    return given in (None, "auto") or given == kept
 
 
 def resume(
@@ -118,14 +117,14 @@ def resume(
     stop: Stop = never,
     device: str | None = None,
 ) -> Outcome:
-    """Goes on where the run of this folder stood, to the same weights as if it had never stopped.
+    """Resumes the run of this folder, to the same weights as if it had never stopped.
 
-    `device`: this time on another than its run.toml names.
+    `device`: another device than its run.toml has, for this time.
     """
     folder, watch = RunFolder(Path(out)), watch or Watch()
     if not folder.config.is_file():
         raise CheckpointError(f"{folder.path} holds no run: it has no run.toml; begin one with cutaway train")
-    folder.check_its_own()
+    folder.check_links()
     config = read_config(folder.config)
     if device is not None:
         config = replace(config, machine=replace(config.machine, device=device))
@@ -143,15 +142,15 @@ def _go_on(folder: RunFolder, config: TrainConfig, watch: Watch, force: bool, st
         network, tokenizer = build(described.config, config.seed), load_tokenizer(folder.path)
         kept = Model(network, tokenizer, described.usage, folder.path.name, folder=folder.path)
     _check_files(folder, config)
-    with _kernels_meanwhile():
-        prepared = prepare(config, watch, kept)  # without a state, a run that goes on from a model begins with it again
+    with _building_kernels():
+        prepared = prepare(config, watch, kept)  # without a state, a fine-tuning starts from its model again
     _check_unchanged(folder, prepared, force)
     with folder.claimed() if distributed.rank() == 0 else nullcontext():
         return _run(folder, prepared, watch, stop)
 
 
 def _run(folder: RunFolder, prepared: Prepared, watch: Watch, stop: Stop) -> Outcome:
-    """Rank 0 has claimed the folder."""
+    """Trains, tunes and writes the card; rank 0 has locked the folder."""
     recorder = Recorder(folder, watch) if distributed.rank() == 0 else Watch()
     loop = Loop(prepared.config, prepared.model, prepared.task, folder, recorder, prepared.facts)
     try:
@@ -168,7 +167,7 @@ def _run(folder: RunFolder, prepared: Prepared, watch: Watch, stop: Stop) -> Out
 
 
 def _check_files(folder: RunFolder, config: TrainConfig) -> None:
-    """Files are named as they were seen from where the run began."""
+    """Checks that the data files are there; relative paths are those of the folder in which the run was started."""
     for name in (name for names in vars(config.data).values() if isinstance(names, tuple) for name in names):
         if name not in config.data.columns and not name.startswith(PREFIX) and not Path(name).exists():
             raise InputError(
@@ -178,7 +177,7 @@ def _check_files(folder: RunFolder, config: TrainConfig) -> None:
 
 
 def _check_unchanged(folder: RunFolder, prepared: Prepared, force: bool) -> None:
-    """A run goes on with the config and the data it began with, or says what changed; its model is what it is."""
+    """Checks that config and data have not changed since the newest state."""
     if (found := state.facts(folder.training)) is None:
         return
     newest, facts = found
@@ -208,10 +207,10 @@ def _check_unchanged(folder: RunFolder, prepared: Prepared, force: bool) -> None
 
 
 def _completed(config: Any) -> Any:
-    """A config of an older version, with the defaults of keys that it did not know."""
+    """A config of an older version, with the defaults of newer keys."""
     try:
         return schema.to_json(schema.from_json(TrainConfig, config, "config"))
-    except ConfigError:  # it has keys that are gone: they are told as differences
+    except ConfigError:  # it has keys that are gone: they are reported as differences
         return config
 
 

@@ -21,7 +21,7 @@ def schedule(kind: Kind, warmup: int, steps: int) -> Schedule:
     warmup = max(1, warmup)
 
     def left(step: int) -> float:
-        """How much of the way down is still to go, from 1 to 0."""
+        """The remaining share of the decay, from 1 to 0."""
         return max(0.0, min(1.0, (steps - step) / max(1, steps - warmup)))
 
     down: dict[str, Schedule] = {

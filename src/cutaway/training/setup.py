@@ -42,7 +42,7 @@ def prepare(config: TrainConfig, watch: Watch, kept: Model | None = None) -> Pre
         words = config.tokenizer.vocabulary or 1000
         memory.check(config, defaults.network_config(config.task, model, (words, words), task.least_classes))
     prepared = task.prepare(config, watch, kept)
-    check_fits(prepared.task.lengths, prepared.config.batches.share_tokens)
+    check_fits(prepared.task.lengths, prepared.config.batches.micro_batch_tokens)
     prepared = replace(prepared, config=_with_machine(prepared, watch))
     prepared.facts["config"] = schema.to_json(prepared.config)
     digests = prepared.facts["data"]

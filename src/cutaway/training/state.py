@@ -1,11 +1,11 @@
-"""The state of a run on disk: whole or not there, checked when it is read, never a pickle.
+"""The state of a run on disk: complete or absent, verified when it is read, never a pickle.
 
     training/
       latest                 the name of the newest state; moved last
       step-00001200/         weights.safetensors, …, facts.json, and manifest.json with the size and SHA-256 of each
-      step-00000900/         the one before, should the newest be damaged
+      step-00000900/         the one before, if the newest is damaged
 
-A state is written under another name, brought to disk, and renamed: a power cut at any moment leaves the one before.
+A state is written under another name, synced to disk, and renamed: a power cut at any moment leaves the one before.
 """
 
 import hashlib
@@ -35,7 +35,7 @@ Tensors = Mapping[str, Tensor]
 
 @dataclass(frozen=True)
 class State:
-    """`facts` is plain JSON; `tensors` maps a file's name to what is in it."""
+    """A saved state. `facts` is plain JSON; `tensors` maps a file's name to its tensors."""
 
     step: int
     facts: dict[str, Any]
@@ -43,7 +43,7 @@ class State:
 
 
 def save(folder: Path, step: int, facts: Mapping[str, Any], tensors: Mapping[str, Tensors], keep: int = 2) -> None:
-    """Writes a state into `folder`, and forgets all but the newest `keep`."""
+    """Writes a state into `folder`, and removes all but the newest `keep`."""
     name = f"step-{step:08}"
     aside: Path | None = None
     try:
@@ -58,14 +58,14 @@ def save(folder: Path, step: int, facts: Mapping[str, Any], tensors: Mapping[str
         (aside / _MANIFEST).write_text(json.dumps(listed, indent=1) + "\n", encoding="utf-8")
         for path in (*aside.iterdir(), aside):
             sync(path)
-        if (folder / name).exists():  # a run that went on from an earlier state has come here again
+        if (folder / name).exists():  # a run that was resumed from an earlier state has come here again
             (folder / name).rename(folder / f"{_WRITING}{name}")
         aside.rename(folder / name)
         sync(folder)
         shutil.rmtree(folder / f"{_WRITING}{name}", ignore_errors=True)
         write_whole(folder / _LATEST, name + "\n")
         kept = [each for each in _names(folder) if each <= name][:keep]
-        for old in set(_names(folder)) - set(kept):  # newer ones too: damaged, or the run went on from before them
+        for old in set(_names(folder)) - set(kept):  # newer ones too: damaged, or the run was resumed from before them
             shutil.rmtree(folder / old, ignore_errors=True)
     except OSError as error:
         if aside is not None:
@@ -79,9 +79,9 @@ def save(folder: Path, step: int, facts: Mapping[str, Any], tensors: Mapping[str
 
 
 def load(folder: Path, warn: Callable[[str], None], most: float = math.inf) -> State | None:
-    """The newest state that is whole; `warn` hears of each that is not. None if there has never been one.
+    """The newest complete state; `warn` is called for each damaged one. None if there has never been one.
 
-    `most`: bytes of a state; one that has more is not read.
+    `most`: bytes of a state; a larger one is not read.
     """
     names, latest = _in_turn(folder)
     damaged = []
@@ -95,7 +95,7 @@ def load(folder: Path, warn: Callable[[str], None], most: float = math.inf) -> S
             damaged.append(name)
             warn(f"{error}; trying the state before")
     if damaged:
-        raise CheckpointError(f"no state in {folder} is whole ({', '.join(damaged)}); start the run anew")
+        raise CheckpointError(f"no state in {folder} is intact ({', '.join(damaged)}); start the run anew")
     return None
 
 
@@ -116,7 +116,7 @@ def _read(folder: Path, most: float) -> State:
 
 
 def facts(folder: Path) -> tuple[str, dict[str, Any]] | None:
-    """The name of the newest state that can be asked, and what it says of its run."""
+    """The name of the newest state with readable facts, and these."""
     for name in _in_turn(folder)[0]:
         try:
             _check(folder / name, _FACTS, read_json(folder / name / _MANIFEST).get(_FACTS))
@@ -127,12 +127,12 @@ def facts(folder: Path) -> tuple[str, dict[str, Any]] | None:
 
 
 def newest(folder: Path) -> str | None:
-    """The name of the newest state, whole or not."""
+    """The name of the newest state, damaged or not."""
     return next(iter(_names(folder)), None)
 
 
 def _check(folder: Path, name: str, wanted: Any) -> None:
-    """`wanted`: what the manifest says of this file."""
+    """Verifies a file. `wanted`: its entry in the manifest."""
     path = folder / name
     if "/" in name or not path.is_file():
         raise CheckpointError(f"{folder} lacks {name}")
@@ -142,7 +142,7 @@ def _check(folder: Path, name: str, wanted: Any) -> None:
 
 
 def _in_turn(folder: Path) -> tuple[list[str], str]:
-    """The states in the order in which they are tried: the one that `latest` names, then newest first."""
+    """The states in the order in which they are tried: the one that `latest` names, then the newest first."""
     names, latest = _names(folder), ""
     if (folder / _LATEST).is_file():
         with (folder / _LATEST).open("rb") as file:
@@ -161,7 +161,7 @@ def digest(path: Path) -> str:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """A small file that is the old one or the new one, never half of it."""
+    """Replaces a small file atomically."""
     aside = path.with_name(f".{path.name}.aside")
     with create_new(aside) as file:
         file.write(text.encode("utf-8"))
@@ -173,7 +173,7 @@ def write_whole(path: Path, text: str) -> None:
 
 
 class Snapshots:
-    """Weights as they were at some steps, for averages: each a file of its own, written once."""
+    """The weights of some steps, for averages: each in a file of its own, written once."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "snapshots"
@@ -199,7 +199,7 @@ class Snapshots:
             ) from None
 
     def has(self, step: int, like: Tensors) -> bool:
-        """Whether the weights of this step are there, whole, and of this model."""
+        """Whether the weights of this step are there, undamaged, and of this model."""
         try:
             found = Weights([self.path(step)])
         except CheckpointError:
@@ -214,14 +214,14 @@ class Snapshots:
             for name, weight in self._weights(step):
                 dtypes[name] = weight.dtype
                 total[name] = weight.double() if name not in total else total[name].add_(weight)
-        # one after another, so that the sums in float64 and their means are never all there
+        # one after another, so that the sums in float64 and their means never exist all at once
         return {name: (total.pop(name) / len(steps)).to(dtypes[name]) for name in list(total)}
 
     def _weights(self, step: int) -> Iterator[tuple[str, Tensor]]:
         weights = Weights([self.path(step)])
         return ((name, weights.tensor(name)) for name in weights)
 
-    def forget_all_but(self, steps: set[int]) -> None:
+    def keep_only(self, steps: set[int]) -> None:
         wanted = {self.path(step).name for step in steps}
         if self.folder.is_symlink():
             raise CheckpointError(f"{self.folder} is a link, and what it leads to is not of this run; remove it")

@@ -80,7 +80,7 @@ class Task(ABC):
     unit: ClassVar[str] = "token"
     """What the loss is the mean over."""
     settings: ClassVar[tuple[str, ...]] = ()
-    """Keys of run.toml that not every task has, but this one: "regularization.agreement"."""
+    """Keys of run.toml that not every task has, but this one: "regularization.r_drop"."""
     metrics: ClassVar[tuple[Metric, ...]]
     """What `validate` gives, the loss first."""
     metric: ClassVar[Metric]

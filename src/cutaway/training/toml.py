@@ -1,4 +1,4 @@
-"""run.toml: read with care, written with a sentence about every key."""
+"""run.toml: read strictly, written with a comment on every key."""
 
 import json
 import re
@@ -21,7 +21,7 @@ _DEEP_KEY = re.compile(r"""(?:(?:[\w-]{1,200}|"(?:[^"\\\n]|\\.){0,200}"|'[^'\n]{
 
 
 def read_config(path: Path) -> TrainConfig:
-    """The run that a file describes; every mistake names the file and the key."""
+    """The config in a run.toml; every error names the file and the key."""
     try:
         text = read_whole(path, _LARGEST).decode("utf-8")
         if _DEEP_KEY.search(text):
@@ -44,7 +44,7 @@ def config_of(data: Mapping[str, Any], where: str) -> TrainConfig:
 
 
 def with_settings(config: TrainConfig, settings: list[str]) -> TrainConfig:
-    """The same run, but for `section.key=value`."""
+    """The config with some keys changed, as `section.key=value`."""
     data = schema.to_json(config)
     for setting in settings:
         name, equals, text = setting.partition("=")
@@ -63,7 +63,7 @@ def with_settings(config: TrainConfig, settings: list[str]) -> TrainConfig:
 
 
 def _may_be_open(sections: list[str], key: str) -> bool:
-    """Whether `none` leaves a key to be chosen; averaging.of=none is a word like any other."""
+    """Whether `none` means that a key is open; averaging.of=none is a value."""
     cls: Any = TrainConfig
     for section in sections:
         cls = get_type_hints(cls)[section]
@@ -71,7 +71,7 @@ def _may_be_open(sections: list[str], key: str) -> bool:
 
 
 def _value(text: str) -> Any:
-    """A value as TOML has it; what is no such value is a string."""
+    """A TOML value; any other text is a string."""
     try:
         return tomllib.loads(f"x = {text}")["x"]
     except tomllib.TOMLDecodeError:
@@ -79,7 +79,7 @@ def _value(text: str) -> Any:
 
 
 def _listed(cls: type, data: Mapping[str, Any]) -> dict[str, Any]:
-    """Where a list of texts is expected, one text will do."""
+    """The data with a list in place of a single text, where a list is expected."""
     hints = get_type_hints(cls)
     found = dict(data)
     for name, value in data.items():
@@ -92,7 +92,7 @@ def _listed(cls: type, data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def write_config(config: TrainConfig, head: str = "") -> str:
-    """The whole run as a commented file; keys that are yet to be chosen are commented out."""
+    """The config as a commented run.toml; keys that are still open are commented out."""
     lines = [*_comment(head)] if head else []
     lines += _table(config)
     for field in fields(config):

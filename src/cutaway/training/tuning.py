@@ -1,4 +1,4 @@
-"""The search of a finished model, tuned on the validation examples: bounded in time, and given up in doubt."""
+"""Tuning of a finished model's search on the validation examples, within a time limit."""
 
 import time
 
@@ -13,17 +13,17 @@ from cutaway.training.task import Task
 from cutaway.training.watch import Stop, Watch
 
 SHARE, LEAST, MOST = 0.1, 15.0, 300.0
-"""Of the seconds that the training took, but at least and at most so many."""
+"""The time limit: a share of the training's seconds, within bounds."""
 
 
 class _EndedError(Exception):
-    """Time is up, or the user has stopped it."""
+    """The time limit is reached, or the user has stopped it."""
 
 
 def tune(folder: RunFolder, task: Task, outcome: Outcome, watch: Watch, stop: Stop, device: torch.device) -> bool:
-    """The model in the folder learns how it is best used; True if its config.json has changed.
+    """Tunes the usage of the model in the folder; True if its config.json has changed.
 
-    What ends it early leaves the model as it is, finished: neither the time limit nor Ctrl-C decides a setting.
+    If the time limit or Ctrl-C ends it early, the settings stay as they are.
     """
     usage, steps = native.describe(folder.path).usage, outcome.progress.step
     if not task.tunable(usage, outcome.scores) or folder.tuned_at() == steps:
@@ -31,7 +31,7 @@ def tune(folder: RunFolder, task: Task, outcome: Outcome, watch: Watch, stop: St
     limit = min(MOST, max(LEAST, SHARE * outcome.progress.time))
     end = time.monotonic() + limit
 
-    def seen(pace: Pace) -> None:
+    def show(pace: Pace) -> None:
         watch.busy("choosing the length penalty", pace)
         if stop() is not None or time.monotonic() > end:
             raise _EndedError
@@ -43,7 +43,7 @@ def tune(folder: RunFolder, task: Task, outcome: Outcome, watch: Watch, stop: St
     )
     model = load(folder.path, device=device)
     try:
-        found = task.tuned(model, seen)
+        found = task.tuned(model, show)
     except _EndedError:
         if stop() is not None:
             watch.say(stopped)

@@ -1,4 +1,4 @@
-"""Who watches a run: told of every step, look, state and trouble."""
+"""Watch, the interface for observers of a run: steps, validations, states and warnings."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,17 +8,17 @@ from cutaway.progress import Pace
 from cutaway.training.metrics import Scores
 
 Stop = Callable[[], str | None]
-"""Why to stop, or None: asked after every step."""
+"""The reason to stop, or None: called after every step."""
 
 
 @dataclass(frozen=True)
 class StepReport:
-    """What there is to say about a step."""
+    """The numbers of one step."""
 
     number: int
     of: int
-    loss: float  # what is minimised, for each token (or text: `unit`)
-    nll: float  # -log p of what is right, in training mode
+    loss: float  # the objective, for each token (or text: `unit`)
+    nll: float  # -log p of the label, in training mode
     recent: float  # the mean of that over the last steps, as shown
     norm: float  # of the gradient, before it was clipped
     factor: float  # of the highest learning rate
@@ -29,19 +29,19 @@ class StepReport:
 
 
 class Watch:
-    """Hears everything and says nothing; others override what they care about."""
+    """Ignores every event of a run; subclasses override the methods that they need."""
 
     def step(self, step: StepReport) -> None: ...
 
-    def look(self, step: int, scores: Scores, is_best: bool, seconds: float) -> None: ...
+    def validated(self, step: int, scores: Scores, is_best: bool, seconds: float) -> None: ...
 
     def saved(self, step: int) -> None: ...
 
     def resumed(self, step: int, logged: Sequence[Mapping[str, Any]] = ()) -> None:
-        """Going on after this step; `logged` are the lines of metrics.jsonl up to it."""
+        """The run was resumed after this step; `logged`: the lines of metrics.jsonl up to it."""
 
     def busy(self, text: str, pace: Pace | None = None) -> None:
-        """What is done now, if it takes a while and is no step, and how far it is; an empty text: it is over."""
+        """A long activity other than a step, and its progress; an empty text: it has ended."""
 
     def say(self, text: str) -> None: ...
 

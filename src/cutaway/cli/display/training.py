@@ -66,7 +66,7 @@ def shown(draw: bool) -> Iterator[Watch]:
 
 
 class LogLines(Watch):
-    """For logs: a line for each look, and for a step now and then."""
+    """For logs: a line for each validation, and for a step now and then."""
 
     def __init__(self) -> None:
         self._told = time.monotonic()
@@ -93,12 +93,12 @@ class LogLines(Watch):
             self._told = time.monotonic()
             self.say(f"{text} …" if pace is None else f"{text}: {pace}")
 
-    def look(self, step: int, scores: Scores, is_best: bool, seconds: float) -> None:
+    def validated(self, step: int, scores: Scores, is_best: bool, seconds: float) -> None:
         self.say(f"step {step}: {_scores(scores)}{' (best)' if is_best else ''}")
 
 
 class Live(Watch):
-    """For people: a line that moves, a line for each look above it, and with --plot the curves below."""
+    """For people: a line that moves, a line for each validation above it, and with --plot the curves below."""
 
     def __init__(self, draw: bool) -> None:
         from rich.live import Live as RichLive
@@ -110,7 +110,7 @@ class Live(Watch):
         self._draw = draw
         self._seen = Rate()
         self._losses: list[tuple[float, float]] = []
-        self._looks: list[tuple[int, Scores]] = []
+        self._validations: list[tuple[int, Scores]] = []
         self._line, self._unit = "", "token"
         self._shown = 0.0  # when
 
@@ -130,7 +130,7 @@ class Live(Watch):
 
     def resumed(self, step: int, logged: Sequence[Mapping[str, Any]] = ()) -> None:
         self._losses = [(line["step"], line["nll"]) for line in logged if "nll" in line]
-        self._looks = [(line["step"], line["valid"]) for line in logged if "valid" in line]
+        self._validations = [(line["step"], line["valid"]) for line in logged if "valid" in line]
         self.say(f"going on after step {step}")
 
     def step(self, step: StepReport) -> None:
@@ -154,20 +154,20 @@ class Live(Watch):
         self._shown = time.monotonic()
         self._live.update(Text("\n".join([*self._curves(), line])))
 
-    def look(self, step: int, scores: Scores, is_best: bool, seconds: float) -> None:
-        self._looks.append((step, scores))
+    def validated(self, step: int, scores: Scores, is_best: bool, seconds: float) -> None:
+        self._validations.append((step, scores))
         self.say(f"step {step}: {_scores(scores)}{' (best)' if is_best else ''}")
 
     def _curves(self) -> list[str]:
         if not self._draw or len(self._losses) < 2:
             return []
         width = max(20, min(100, self._console.width - 12))
-        drawn = [f"loss of a {self._unit}: training, and at each look validation"]
-        drawn += plot([self._losses, [(step, scores["loss"]) for step, scores in self._looks]], width, 8)
-        names = [name for name in (self._looks[-1][1] if self._looks else {}) if name != "loss"]
-        if len(self._looks) > 1 and names:
+        drawn = [f"loss of a {self._unit}: training, and validation"]
+        drawn += plot([self._losses, [(step, scores["loss"]) for step, scores in self._validations]], width, 8)
+        names = [name for name in (self._validations[-1][1] if self._validations else {}) if name != "loss"]
+        if len(self._validations) > 1 and names:
             drawn += [f"{names[0]} on the validation examples"]
-            drawn += plot([[(step, scores[names[0]]) for step, scores in self._looks]], width, 8)
+            drawn += plot([[(step, scores[names[0]]) for step, scores in self._validations]], width, 8)
         return drawn
 
 

@@ -1,4 +1,4 @@
-"""How far the network's number may be from the recomputed one, because the network rounds.
+"""The rounding error of the network: the largest distance of its number from the recomputed one.
 
 It computes in float32 (or less), we in float64 from the very same inputs; so the two differ by the network's own
 rounding and by nothing else. Each operation rounds its result by at most u = ε/2 of it (2⁻²⁴ in float32), and passes

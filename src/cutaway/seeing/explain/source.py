@@ -131,6 +131,6 @@ class Source:
         return self.argument(self.mask_name(side))
 
     def real(self, side: str, b: int, n: int) -> list[bool]:
-        """Which of the n tokens of a row are real ones."""
+        """For each of the n tokens of a row, whether it is a real one."""
         mask = self.mask(side)
         return [True] * n if mask is None else [bool(real) for real in mask[b].tolist()]

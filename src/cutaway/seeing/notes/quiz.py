@@ -69,7 +69,7 @@ def _stacks(name: str) -> TransformerConfig:
 
 
 def _change(before: Tensor, after: Tensor) -> str:
-    """How far apart two results are, at most. A difference in the last bits of a float32 is none."""
+    """The largest difference between two results, in words; one in the last bits of a float32 is none."""
     most = (before - after).abs().max().item()
     return "not at all" if most < 1e-6 else f"by up to {written(most)}"
 

@@ -176,7 +176,7 @@ def words_along(
 
 
 def _apart(names: Sequence[str], size: float, room: float) -> list[str]:
-    """As many of the names as there is room for."""
+    """The names for which there is room; the others are empty."""
     step = max(1, math.ceil(size * 1.05 / 72 / room)) if room > 0 else 1
     return [name if i % step == 0 else "" for i, name in enumerate(names)]
 

@@ -65,7 +65,8 @@ def trace_to_json(model: "Model", trace: Trace, number: str = "", text: str | No
 
 
 def precision(trace: Trace) -> dict[str, float]:
-    """Of the coarsest values: what the last bit of 1 is worth, and the number next to 0."""
+    """The machine epsilon and the smallest number above 0 of the coarsest values."""
+
     each = [torch.finfo(trace[name].dtype) for name in trace if trace[name].is_floating_point()]
     return {
         "epsilon": max((one.eps for one in each), default=0.0),

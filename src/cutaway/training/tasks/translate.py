@@ -63,7 +63,7 @@ class Pairs:
 class Translation(Task):
     title, command, pipeline_tag = "A translator", "translate", "translation"
     halves = "encoder and decoder"
-    settings = ("regularization.agreement", "regularization.bpe_dropout")
+    settings = ("regularization.r_drop", "regularization.bpe_dropout")
     metrics, metric = (LOSS, BLEU, CHRF), BLEU
     sizes = (  # in few steps Muon gets further than AdamW
         SizeDefaults(25_000, "transformer-tiny", 6_000, 0.3, 2048, 5e-3, 35.0, 4.0, 100.0),
@@ -104,7 +104,7 @@ class Translation(Task):
             start=model.usage.start if model.usage.start is not None else special.pad,
             pad=special.pad,
             smoothing=config.regularization.smoothing,
-            agreement=config.regularization.agreement,
+            agreement=config.regularization.r_drop,
             cut_anew=BPEDropout(source, share, config.seed) if share else None,
             beams=config.validation.beams,
         )
@@ -160,7 +160,7 @@ class Translation(Task):
             source, mask, tokens, labels = (torch.cat((each, each)) for each in (source, mask, tokens, labels))
         smoothing = self.smoothing if network.training else 0.0
         hidden = network.hidden(source, tokens, mask=mask)
-        return language_loss(network, hidden, labels, smoothing=smoothing, agreement=agreement)
+        return language_loss(network, hidden, labels, smoothing=smoothing, r_drop=agreement)
 
     def validate(self, model: "Model", seen: Seen = unseen) -> Scores:
         def loss(rows: Tensor) -> Loss:
