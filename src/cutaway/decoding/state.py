@@ -11,6 +11,7 @@ from cutaway.decoding.batch_cache import BatchCache
 from cutaway.decoding.history import TokenHistory
 from cutaway.decoding.plan import Plan, Request
 from cutaway.generation import Written
+from cutaway.parts import masks
 from cutaway.parts.cache import Memory
 from cutaway.parts.tap import anybody_listens
 
@@ -216,7 +217,7 @@ def _padded(rows: Sequence[tuple[int, ...]], device: torch.device) -> tuple[Tens
     ids_BS = torch.tensor([ids + (0,) * (longest - len(ids)) for ids in rows], device=device)
     if min(lengths) == longest:
         return ids_BS, None
-    return ids_BS, torch.arange(longest, device=device) < torch.tensor(lengths, device=device)[:, None]
+    return ids_BS, masks.of_lengths(torch.tensor(lengths, device=device), longest)
 
 
 Finished = tuple[Request, Sequence[Written]]

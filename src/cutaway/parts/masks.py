@@ -23,8 +23,13 @@ def from_ones_and_zeros(mask: Sequence[object] | Tensor) -> Tensor:
 
 
 def padding(tokens_BS: Sequence[object] | Tensor, pad: int) -> Tensor:
-    """visible_BS = (token is not padding)"""
+    """visible_BS = (token is not padding), the notes' form; batches know their lengths and take `of_lengths`."""
     return torch.as_tensor(tokens_BS) != pad
+
+
+def of_lengths(lengths_B: Tensor, longest: int) -> Tensor:
+    """visible_BS of a batch that is padded on the right: its first `lengths` tokens are real."""
+    return torch.arange(longest, device=lengths_B.device) < lengths_B[:, None]
 
 
 def pairs(visible_BS: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from cutaway.errors import InputError
 from cutaway.models.config import StackConfig
+from cutaway.parts import masks
 from cutaway.tasks.requirements import tokenizer_of
 
 if TYPE_CHECKING:
@@ -162,8 +163,7 @@ class Reader:
         tokens = torch.tensor([row.ids + [self._pad] * (longest - len(row)) for row in rows], device=device)
         mask = segments = None
         if any(len(row) < longest for row in rows):
-            lengths = torch.tensor([len(row) for row in rows], device=device)
-            mask = torch.arange(longest, device=device) < lengths[:, None]
+            mask = masks.of_lengths(torch.tensor([len(row) for row in rows], device=device), longest)
         if self._has_segments and any(1 in row.segments for row in rows):
             padded = [row.segments + [0] * (longest - len(row.segments)) for row in rows]
             segments = torch.tensor(padded, device=device)

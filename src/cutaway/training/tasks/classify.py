@@ -16,6 +16,7 @@ from cutaway.errors import InputError
 from cutaway.models.config import Classifier
 from cutaway.models.network import Network
 from cutaway.models.usage import Usage
+from cutaway.parts import masks
 from cutaway.text.tokenizer import Tokenizer
 from cutaway.training import defaults, setup
 from cutaway.training.config import TrainConfig
@@ -101,8 +102,7 @@ class Classification(Task):
 
     def _batch(self, texts: EncodedTexts, labels: Tensor, rows: Tensor) -> LabelBatch:
         tokens = texts.padded(rows.tolist(), self.pad)
-        mask = torch.arange(tokens.shape[1]) < texts.lengths[rows].unsqueeze(1)
-        return LabelBatch(tokens, mask, labels[rows])
+        return LabelBatch(tokens, masks.of_lengths(texts.lengths[rows], tokens.shape[1]), labels[rows])
 
     def loss(self, network: Network, batch: LabelBatch) -> Loss:
         logits, labels = self._logits(network, batch)

@@ -16,6 +16,7 @@ from cutaway.decoding.windows import Materialized
 from cutaway.machine.threads import side_by_side
 from cutaway.models.network import Network
 from cutaway.models.usage import Usage
+from cutaway.parts import masks
 from cutaway.parts.tap import anybody_listens
 from cutaway.progress import Pace
 from cutaway.tasks.options import Options
@@ -145,7 +146,7 @@ class Translation(Task):
         """`cut`: the sources of these rows, cut otherwise."""
         texts, places = (pairs.source, rows) if cut is None else (cut, list(range(len(rows))))
         source, labels = texts.padded(places, self.pad), pairs.target.padded(rows, IGNORED)
-        mask = torch.arange(source.shape[1]) < texts.lengths[places].unsqueeze(1)
+        mask = masks.of_lengths(texts.lengths[places], source.shape[1])
         said = labels[:, :-1].masked_fill(labels[:, :-1] == IGNORED, self.pad)
         tokens = torch.cat((torch.full_like(labels[:, :1], self.start), said), dim=1)
         return PairBatch(source, mask, tokens, labels)
