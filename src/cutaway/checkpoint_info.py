@@ -112,7 +112,7 @@ def _native(folder: Path) -> CheckpointInfo:
     described = native.describe(folder)
     entries = open_weights(folder).entries
     used = native.of_network(entries)
-    expected = _shapes(described.config, len(entries))
+    expected = _network_shapes(described.config, len(entries))
     if expected != {name: entry.shape for name, entry in used.items()}:
         native.load(folder)  # says what does not fit
     native.warn_of_standing(folder)
@@ -162,7 +162,7 @@ def _llama2c(file: Path) -> CheckpointInfo:
         config = header.config
     except ConfigError as error:
         raise CheckpointError(f"{file}: {error}") from None
-    shapes = _shapes(config, 10**9)
+    shapes = _network_shapes(config, 10**9)
     return CheckpointInfo(
         path=file,
         format="llama2.c",
@@ -175,7 +175,7 @@ def _llama2c(file: Path) -> CheckpointInfo:
     )
 
 
-def _shapes(config: Config, n_tensors: int) -> dict[str, tuple[int, ...]]:
+def _network_shapes(config: Config, n_tensors: int) -> dict[str, tuple[int, ...]]:
     network = on_meta_safely(config, n_tensors)
     tensors = dict(network.named_parameters()) | dict(network.named_buffers())
     return {name: tuple(tensor.shape) for name, tensor in tensors.items()}

@@ -83,8 +83,8 @@ SAMPLING = ("temperature", "top_k", "top_p", "min_p", "typical_p", "top_h", "eps
 _IDLE: dict[str, Any] = {each.name: each.default for each in fields(Generation) if each.name in SAMPLING}
 
 
-def sampling_options(generation: Generation) -> dict[str, Any]:
-    """The fields of SAMPLING that are not at their defaults."""
+def sampling_options_in_use(generation: Generation) -> dict[str, Any]:
+    """The fields of SAMPLING that differ from their defaults."""
     return {name: getattr(generation, name) for name, idle in _IDLE.items() if getattr(generation, name) != idle}
 
 
@@ -129,7 +129,7 @@ Ended = Literal["end", "stop", "length"]
 
 @dataclass(frozen=True)
 class Written:
-    """One text, as tokens: without the prompt, the start token and the end token."""
+    """A text that a search has written, token by token: without the prompt, the start token and the end token."""
 
     tokens: tuple[Token, ...]
     score: float  # sum of log-probabilities (the end's too) / length ** length_penalty

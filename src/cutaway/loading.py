@@ -76,7 +76,7 @@ def _load(
     network, origin, dtypes = checkpoint.load(dtype), checkpoint.origin, checkpoint.dtypes
     if dtype is not None:
         origin, dtypes = origin.to(dtype), {}
-    _warn_of_unused(folder, checkpoint.origin, checkpoint.config)
+    _warn_of_unsupported_settings(folder, checkpoint.origin, checkpoint.config)
     return Model(network, tokenizer, usage, str(name), origin, checkpoint.report, folder, dtypes)
 
 
@@ -127,11 +127,11 @@ def _native(folder: Path, name: str, head: Head | huggingface.Saved | None, dtyp
     if dtype is not None:
         origin, dtypes = origin and origin.to(dtype), {}
     native.warn_of_standing(folder)
-    _warn_of_unused(folder, origin, described.config)
+    _warn_of_unsupported_settings(folder, origin, described.config)
     return Model(network, tokenizer, described.usage, name, origin, folder=folder, dtypes=dtypes)
 
 
-def _warn_of_unused(folder: Path, origin: huggingface.Origin | None, config: Config) -> None:
+def _warn_of_unsupported_settings(folder: Path, origin: huggingface.Origin | None, config: Config) -> None:
     """Warns of generation settings that cutaway does not support."""
     if origin is None or config.decoder is None:
         return

@@ -158,7 +158,8 @@ class Model:
                 shutil.copyfile(self.folder / name, aside / name)
 
     def _write_huggingface(self, aside: Path) -> None:
-        """Writes the files beside config.json as they were loaded, with the changes of usage since."""
+        """Writes the model as transformers reads it: config.json, model.safetensors and the JSON files that came beside
+        them, as loaded, with the changes of usage since."""
         files: Files = {} if self.origin is None else self.origin.files
         more: dict[str, Any] = {}
         if isinstance(self.config, TransformerConfig) and not self._is_used_as_saved(self.config):

@@ -13,7 +13,7 @@ import cutaway
 from cutaway.decoding import batches, windows
 from cutaway.decoding.search import stream, write
 from cutaway.decoding.state import DecodingState
-from cutaway.decoding.stops import find_stop, n_streamable
+from cutaway.decoding.stops import find_stop, n_streamable_tokens
 from cutaway.generation import Generation, Prompt
 from cutaway.models.usage import Usage
 from tests.support.families import noisy, shrunk
@@ -105,9 +105,9 @@ def test_a_long_text_is_not_decoded_whole_at_every_step() -> None:
 
 
 def test_a_stream_waits_while_a_stop_string_may_begin() -> None:
-    assert n_streamable([2, 10], ["User:"], decode) == 1  # "aUser": the token of "User" may be the beginning of "User:"
-    assert n_streamable([2, 10, 2], ["User:"], decode) == 3
-    assert n_streamable([2, 3], ["User:"], decode) == 2
+    assert n_streamable_tokens([2, 10], ["User:"], decode) == 1  # "aUser": "User" may be the beginning of "User:"
+    assert n_streamable_tokens([2, 10, 2], ["User:"], decode) == 3
+    assert n_streamable_tokens([2, 3], ["User:"], decode) == 2
 
 
 @pytest.mark.parametrize("seed", range(6))

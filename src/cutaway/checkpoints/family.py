@@ -10,7 +10,7 @@ from cutaway.models.config import Classifier, Head, SentenceVector, TransformerC
 
 
 @dataclass(frozen=True)
-class Contents:
+class FileTensors:
     """The tensors of a file, by the names that a family's rules use. Questions that only the file answers."""
 
     places: Mapping[str, str]  # the rules' name -> the name in the file
@@ -25,7 +25,7 @@ class Contents:
         return head not in self.places or (table is not None and not self.differ(head, table))
 
 
-ReadHead = Callable[[Keys, Contents], Head | None]
+ReadHead = Callable[[Keys, FileTensors], Head | None]
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Family:
     name: str
     model_types: tuple[str, ...]
     architectures: Mapping[str, Architecture]
-    read: Callable[[Keys, Contents, Head | None], TransformerConfig]
+    read: Callable[[Keys, FileTensors, Head | None], TransformerConfig]
     write: Callable[[TransformerConfig], dict[str, Any]]
     names: Callable[[TransformerConfig], NameMap]
     prefixes: tuple[str, ...] = ()

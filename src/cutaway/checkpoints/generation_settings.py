@@ -205,14 +205,14 @@ MEANINGLESS = frozenset(
 
 
 @dataclass(frozen=True)
-class GenerationSettings:
+class TranslatedSettings:
     """The settings of a folder. `unused`: key and value -> what is done instead, where that may change a text."""
 
     changes: dict[str, Any] = field(default_factory=dict)  # fields of Generation
     unused: dict[str, str] = field(default_factory=dict)
 
 
-def read_settings(keys: Keys) -> GenerationSettings:
+def read_settings(keys: Keys) -> TranslatedSettings:
     """The settings among these keys. One of the wrong type or out of range is an error that names it."""
     given = {key: value for key, value in keys.data.items() if value is not None}
     samples = keys.flag("do_sample", False)
@@ -231,7 +231,7 @@ def read_settings(keys: Keys) -> GenerationSettings:
         raise keys.wrong("num_beam_groups", changes["beam_groups"], f"a divisor of num_beams={changes.get('beams', 1)}")
     if changes.get("beam_groups", 1) == 1:
         changes.pop("diversity", None)  # there is nothing to keep apart
-    return GenerationSettings(changes, unused)
+    return TranslatedSettings(changes, unused)
 
 
 def _not_done(given: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

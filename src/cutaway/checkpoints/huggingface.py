@@ -16,7 +16,7 @@ from torch import Tensor
 
 from cutaway.checkpoints.assign import assign_weights, common_dtype, on_meta_safely, unwrap
 from cutaway.checkpoints.families import BY_MODEL_TYPE, FAMILIES
-from cutaway.checkpoints.family import Architecture, Contents, Family, is_bare
+from cutaway.checkpoints.family import Architecture, Family, FileTensors, is_bare
 from cutaway.checkpoints.keys import RESOLVED, Keys
 from cutaway.checkpoints.rules import ExpandedRule, NameMap, Operation
 from cutaway.checkpoints.sentence import read_pooling, write_pooling
@@ -139,7 +139,7 @@ def _fitting_family(keys: Keys, weights: Weights) -> Family:
     raise CheckpointError(f"{keys.where} has no model_type, and the weights fit none of {', '.join(BY_MODEL_TYPE)}")
 
 
-def _contents(family: Family, weights: Weights) -> Contents:
+def _contents(family: Family, weights: Weights) -> FileTensors:
     places: dict[str, str] = {}
     for name in weights:
         canonical = family.canonical(name)
@@ -152,10 +152,10 @@ def _contents(family: Family, weights: Weights) -> Contents:
     def differ(a: str, b: str) -> bool:
         return not torch.equal(weights.tensor(places[a]), weights.tensor(places[b]))
 
-    return Contents(places, differ)
+    return FileTensors(places, differ)
 
 
-def _architecture(keys: Keys, family: Family, contents: Contents) -> tuple[str, Architecture]:
+def _architecture(keys: Keys, family: Family, contents: FileTensors) -> tuple[str, Architecture]:
     """The architecture that config.json names, or else the first that lacks no tensor and leaves fewest over."""
     given = keys.get("architectures")
     if given:
@@ -172,7 +172,7 @@ def _architecture(keys: Keys, family: Family, contents: Contents) -> tuple[str, 
     return name, family.architectures[name]
 
 
-def _fitting(keys: Keys, family: Family, contents: Contents) -> dict[str, int]:
+def _fitting(keys: Keys, family: Family, contents: FileTensors) -> dict[str, int]:
     """The architectures that lack no tensor, and how many of the file's each takes."""
     fitting: dict[str, int] = {}
     for name, architecture in family.architectures.items():
@@ -182,13 +182,13 @@ def _fitting(keys: Keys, family: Family, contents: Contents) -> dict[str, int]:
             continue
         if not any(name in contents for name in family.names(config).of_block(0)):
             continue  # known without an outline of the network, which takes longer
-        pairs = family.names(config).pairs(_shapes(config, len(contents.places), keys.where))
+        pairs = family.names(config).pairs(_meta_tensors(config, len(contents.places), keys.where))
         if architecture.fits(config) and all(pair.theirs in contents for pair in pairs):
             fitting[name] = len(pairs)
     return fitting
 
 
-def _shapes(config: TransformerConfig, n_tensors: int, where: object = "the config") -> dict[str, Tensor]:
+def _meta_tensors(config: TransformerConfig, n_tensors: int, where: object = "the config") -> dict[str, Tensor]:
     """Every tensor of the network, on the meta device: a shape without numbers."""
     return dict(on_meta_safely(config, n_tensors, where).named_parameters())
 
@@ -199,12 +199,12 @@ class KeyMatch:
 
     folder: Path
     names: NameMap
-    contents: Contents
+    contents: FileTensors
     weights: Weights
     new_head: bool  # a head is asked for that the folder may not have
 
     def pairs(self, config: TransformerConfig, report: Report) -> dict[str, ExpandedRule]:
-        wanted = _shapes(config, len(self.weights), self.folder / CONFIG)
+        wanted = _meta_tensors(config, len(self.weights), self.folder / CONFIG)
         sources: dict[str, ExpandedRule] = {}
         wrong: list[str] = []
         used: set[str] = set()
@@ -246,7 +246,7 @@ class KeyMatch:
         return [] if entry.dtype.is_floating_point else [f"{name} holds {entry.dtype}, not floating-point numbers"]
 
     def _left_over(self, name: str, report: Report) -> list[str]:
-        if self.names.is_ignored(name) or (self.new_head and name in self.names.head_names):
+        if self.names.is_unread(name) or (self.new_head and name in self.names.head_names):
             report.ignored.append(self.contents.places[name])
             if self.names.is_spare(name) and not self.new_head:
                 report.spare.append(name)
@@ -367,14 +367,14 @@ def describe(config: TransformerConfig, origin: Origin | None = None) -> tuple[F
     raise CheckpointError(f"no family of Hugging Face can hold this model; the nearest: {nearest}")
 
 
-def _written(family: Family, config: TransformerConfig) -> Contents:
+def _written(family: Family, config: TransformerConfig) -> FileTensors:
     """The tensors that a file of such a network will hold."""
-    places = {pair.theirs: pair.theirs for pair in family.names(config).pairs(_shapes(config, 10**9))}
-    return Contents(places, lambda *_: True)
+    places = {pair.theirs: pair.theirs for pair in family.names(config).pairs(_meta_tensors(config, 10**9))}
+    return FileTensors(places, lambda *_: True)
 
 
 def _lost(
-    family: Family, architecture: str, keys: Mapping[str, Any], contents: Contents, config: TransformerConfig
+    family: Family, architecture: str, keys: Mapping[str, Any], contents: FileTensors, config: TransformerConfig
 ) -> list[str]:
     """The fields of a config that the keys of a config.json would not give back."""
     head = config.head if is_bare(config.head) else family.architectures[architecture].read(Keys(keys), contents)

@@ -197,7 +197,7 @@ Shapes = dict[str, tuple[int, ...]]
 
 
 def _check(path: Path, wanted: Shapes, found: Shapes) -> None:
-    """Every tensor is there, in its shape, and no other; all differences go into one message."""
+    """Checks that every tensor is there, in its shape, and no other; one message names the first differences."""
     wrong = [f"{name} is missing" for name in wanted if name not in found]
     wrong += [f"{name} is not part of this model" for name in found if name not in wanted]
     wrong += [

@@ -133,7 +133,7 @@ class NameMap:
         written = (theirs for rule in rules for theirs, _ in _written_out(rule.theirs, rule.ours))
         return {theirs.replace("{i}", str(number)) for theirs in written}
 
-    def is_ignored(self, name: str) -> bool:
+    def is_unread(self, name: str) -> bool:
         return any(_matches(pattern, name) for pattern in self.ignored) or self.is_spare(name)
 
     def is_spare(self, name: str) -> bool:

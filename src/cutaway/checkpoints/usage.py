@@ -10,7 +10,7 @@ from cutaway.checkpoints.generation_settings import IN_USAGE, OBEYED, is_known, 
 from cutaway.checkpoints.keys import Keys
 from cutaway.errors import CheckpointError
 from cutaway.files import read_json
-from cutaway.generation import Generation, sampling_options
+from cutaway.generation import Generation, sampling_options_in_use
 from cutaway.models.config import Classifier, TransformerConfig
 from cutaway.models.usage import Usage
 
@@ -165,7 +165,7 @@ def settings_of_usage(usage: Usage) -> dict[str, Any]:
 def idle_settings(usage: Usage) -> dict[str, str]:
     """The settings that have no effect beside the others -> why."""
     generation = usage.generation
-    idle = {} if generation.sample else dict.fromkeys(sampling_options(generation), "no sampling is asked for")
+    idle = {} if generation.sample else dict.fromkeys(sampling_options_in_use(generation), "no sampling is asked for")
     if usage.max_length is not None and generation.max_new_tokens is not None:
         idle["max_length"] = "max_new_tokens goes before it"
     if usage.min_length and generation.min_new_tokens is not None:

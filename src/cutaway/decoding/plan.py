@@ -8,7 +8,7 @@ import torch
 
 from cutaway.checks import Count, Positive, check, describe
 from cutaway.errors import ConfigError, InputError
-from cutaway.generation import Generation, Prompt, sampling_options
+from cutaway.generation import Generation, Prompt, sampling_options_in_use
 from cutaway.models.config import LanguageModel, RecurrentStackConfig, StackConfig
 from cutaway.models.network import Network
 from cutaway.models.usage import Usage
@@ -123,7 +123,7 @@ class Plan:
                 f"sample=True draws texts, beams={options.beams} searches for the likeliest: choose one of the two"
             )
         if not options.sample:
-            for name, value in sampling_options(options).items():
+            for name, value in sampling_options_in_use(options).items():
                 raise ConfigError(f"{name}={value} belongs to sampling; add sample=True")
         if options.alternatives > self.vocabulary:
             raise ConfigError(f"alternatives={options.alternatives} are more than the vocabulary of {self.vocabulary}")
@@ -285,7 +285,8 @@ def _check_network(network: Network) -> None:
 
 
 def _check_words(generation: Generation) -> None:
-    """What the types of the fields hold, which their own check does not look into."""
+    """The entries of force, ban, bias, exponential_decay and stop; the check of the fields sees only that each is a
+    tuple."""
     for name, words in (("force", generation.force), ("ban", generation.ban)):
         for word in words:
             if not isinstance(word, tuple | list):

@@ -32,7 +32,7 @@ def finished(tokens: tuple[Token, ...], score: float, plan: Plan, room: int) -> 
 
 
 def stopped(written: Written, stop: Stop) -> Written:
-    """The text up to a stop string."""
+    """A written text, cut off before a stop string that was found in it."""
     return replace(written, tokens=written.tokens[: stop.n_tokens], ended="stop", end=None, text=stop.text)
 
 

@@ -86,7 +86,7 @@ class Sampling(Search):
 
 
 def warp_logits(scores_RV: Tensor, options: Generation) -> Tensor:
-    """The distribution that is drawn from: temperature, then what is left out."""
+    """The logits whose softmax is drawn from: by the temperature first, then -inf for what is left out."""
     if options.temperature != 1.0:
         scores_RV = filters.temperature(scores_RV, options.temperature)
     if options.top_h is not None:

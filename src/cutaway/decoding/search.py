@@ -9,7 +9,7 @@ from cutaway.decoding.beam import Beams
 from cutaway.decoding.plan import Decode, Plan, Request
 from cutaway.decoding.sample import Sampling
 from cutaway.decoding.state import Search
-from cutaway.decoding.stops import n_streamable
+from cutaway.decoding.stops import n_streamable_tokens
 from cutaway.devices import memory_explained
 from cutaway.errors import ConfigError
 from cutaway.generation import Generation, Prompt, Token, Written
@@ -51,7 +51,7 @@ def _streamed(plan: Plan, prompt: Prompt) -> Iterator[Token]:
             tokens = search.tokens()
             n = len(tokens)
             if plan.options.stop and plan.decode is not None:
-                n = n_streamable([token.id for token in tokens], plan.options.stop, plan.decode)
+                n = n_streamable_tokens([token.id for token in tokens], plan.options.stop, plan.decode)
             yield from tokens[given:n]
             given = max(given, n)
 

@@ -29,10 +29,10 @@ def find_stop(ids: Sequence[int], stops: Sequence[str], decode: Decode) -> Stop 
     places = [place for place in (text.find(stop) for stop in stops) if place >= 0]
     if not places:
         return None
-    return Stop(text[: min(places)], n_whole(ids, min(places), decode))
+    return Stop(text[: min(places)], n_whole_tokens(ids, min(places), decode))
 
 
-def n_whole(ids: Sequence[int], n_letters: int, decode: Decode) -> int:
+def n_whole_tokens(ids: Sequence[int], n_letters: int, decode: Decode) -> int:
     """How many of the first tokens say no more than so many letters."""
     n = len(ids)
     while n and len(decode(ids[:n])) > n_letters:
@@ -40,11 +40,11 @@ def n_whole(ids: Sequence[int], n_letters: int, decode: Decode) -> int:
     return n
 
 
-def n_streamable(ids: Sequence[int], stops: Sequence[str], decode: Decode) -> int:
+def n_streamable_tokens(ids: Sequence[int], stops: Sequence[str], decode: Decode) -> int:
     """How many of the first tokens no later token can make part of a stop string: what a stream may give away."""
     text = decode(ids)
     begun = max(
         (n for stop in stops for n in range(1, len(stop)) if text.endswith(stop[:n])),
         default=0,
     )
-    return n_whole(ids, len(text) - begun, decode)
+    return n_whole_tokens(ids, len(text) - begun, decode)

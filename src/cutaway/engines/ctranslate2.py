@@ -19,7 +19,7 @@ from torch import Tensor
 from cutaway.decoding.batches import request_windows
 from cutaway.decoding.plan import Decode, Plan, Request
 from cutaway.decoding.results import finished, stopped
-from cutaway.decoding.stops import Stop, find_stop, n_streamable
+from cutaway.decoding.stops import Stop, find_stop, n_streamable_tokens
 from cutaway.engines.ctranslate2_files import opened
 from cutaway.engines.ctranslate2_options import NATIVE, arguments, differs
 from cutaway.engines.ctranslate2_spec import library, places
@@ -211,7 +211,7 @@ class CTranslate2(Engine):
                 if (stop := find_stop(ids, stops, decode)) is not None:
                     yield from tokens[given : stop.n_tokens]
                     return
-                n = n_streamable(ids, stops, decode)
+                n = n_streamable_tokens(ids, stops, decode)
             yield from tokens[given:n]
             given = max(given, n)
         yield from tokens[given:]

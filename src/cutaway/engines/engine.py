@@ -55,12 +55,12 @@ class Engine(ABC):
     def write(
         self, prompts: Iterable[Prompt], generation: Generation, decode: Decode | None = None
     ) -> Iterator[list[Written]]:
-        """generate() with options of its own, by the engine that has them."""
+        """generate() from options instead of a plan, by the engine that has them all."""
         engine = self.engine_for(generation)
         return engine.generate(engine.plan(generation, decode), prompts)
 
     def stream(self, prompt: Prompt, generation: Generation, decode: Decode | None = None) -> Iterator[Token]:
-        """generate_stream() with options of its own, by the engine that has them."""
+        """generate_stream() from options instead of a plan, by the engine that has them all."""
         engine = self.engine_for(generation)
         return engine.generate_stream(engine.plan(generation, decode), prompt)
 

@@ -49,7 +49,7 @@ def size_rows(config: Config) -> dict[str, str]:
     """The sizes in words: title -> the text of each half; a single text if both are equal."""
     rows: dict[str, dict[str, str]] = {}
     for half, found in sizes(config).items():
-        for title, text in (_recurrent(found) if "layers" in found else _blocks(found)).items():
+        for title, text in (_recurrent_rows(found) if "layers" in found else _block_rows(found)).items():
             rows.setdefault(title, {})[half] = text
     return {title: _joined_halves(texts, title in ("blocks", "layers")) for title, texts in rows.items()}
 
@@ -62,7 +62,7 @@ def _joined_halves(texts: dict[str, str], counted: bool) -> str:
     return f"{first} in each half" if counted and len(texts) > 1 else first
 
 
-def _blocks(sizes: dict[str, Any]) -> dict[str, str]:
+def _block_rows(sizes: dict[str, Any]) -> dict[str, str]:
     """Rows of a Transformer's stack."""
     heads = f"{sizes['heads']}, each {sizes['d_head']} wide"
     if sizes["kv_heads"] != sizes["heads"]:
@@ -75,13 +75,13 @@ def _blocks(sizes: dict[str, Any]) -> dict[str, str]:
     }
     image = sizes["image"]
     if image is None:
-        return rows | _text(sizes, UNLIMITED.get(sizes["positions"], "any length"))
+        return rows | _text_rows(sizes, UNLIMITED.get(sizes["positions"], "any length"))
     size, patch, channels = image["size"], image["patch"], image["channels"]
     rows["image"] = f"{size} × {size} in patches of {patch} × {patch}, {channels} channel{'s' * (channels > 1)}"
     return rows | {"context": f"{sizes['context']:,} positions"}
 
 
-def _recurrent(sizes: dict[str, Any]) -> dict[str, str]:
+def _recurrent_rows(sizes: dict[str, Any]) -> dict[str, str]:
     """Rows of a stack of recurrent layers."""
 
     both = ", read both ways" * sizes["bidirectional"]
@@ -89,10 +89,10 @@ def _recurrent(sizes: dict[str, Any]) -> dict[str, str]:
         "layers": f"{sizes['layers']} of {sizes['cell'].upper()}{both}",
         "width": f"{sizes['d_model']:,}",
         "hidden": f"{sizes['d_hidden']:,}",
-    } | _text(sizes, "any length")
+    } | _text_rows(sizes, "any length")
 
 
-def _text(sizes: dict[str, Any], unlimited: str) -> dict[str, str]:
+def _text_rows(sizes: dict[str, Any], unlimited: str) -> dict[str, str]:
     context, window = sizes["context"], sizes.get("window")
     rows = {
         "vocabulary": f"{sizes['vocabulary']:,} tokens",

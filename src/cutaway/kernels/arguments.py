@@ -26,7 +26,8 @@ def axes(x_BHTX: Tensor) -> Axes:
 
 
 def attention_sizes(q_BHTK: Tensor, k_BGSK: Tensor, v_BGSK: Tensor, repeats: int = 1) -> Sizes:
-    """The sizes of matching queries, keys and values; `repeats` rows of queries read the same keys."""
+    """The sizes of queries, keys and values; a ValueError if they do not fit together. `repeats` neighbouring rows of
+    the batch, as the beams of a text, read one row of keys."""
     B, H, T, K = q_BHTK.shape
     rows, G, S, width = k_BGSK.shape
     if v_BGSK.shape != k_BGSK.shape or rows * repeats != B or width != K or H % G or not min(T, S, K):

@@ -40,6 +40,8 @@ def head_width(d_model: int, n_heads: int, d_head: int | None = None) -> int:
 class Attention(nn.Module):
     """softmax(Q Kᵀ / √K + bias) V in H heads, concatenated, then a linear layer. x [B, T, D] -> [B, T, D]
 
+    Keys and values come from x itself, or from a memory [B, S, D].
+
     Grouped queries: G < H key/value heads, each serving H/G query heads.
 
         queries      0 1 2 3   4 5 6 7
@@ -61,7 +63,8 @@ class Attention(nn.Module):
         position_bias: bool = False,
         dropout: float = 0.0,
     ) -> None:
-        """`cross` and `position_bias` (T5's) say where it stands, for the formulas of its taps; any may attend both."""
+        """`cross`: made for a memory; names the formulas, and engines and switches read it. `position_bias` (T5's)
+        names a formula only."""
         super().__init__()
         check_arguments("Attention", Size, d_model=d_model, n_heads=n_heads)
         check_arguments("Attention", Size | None, n_kv_heads=n_kv_heads, d_head=d_head)

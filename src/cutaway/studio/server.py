@@ -62,7 +62,7 @@ def server(studio: Studio, token: str, limits: Limits | None = None) -> Guard:
     app.state.studio, app.state.queue = studio, queue
     app.include_router(api)
     _errors(app)
-    _page(app)
+    _add_page(app)
     return Guard(app, token, limits)
 
 
@@ -96,8 +96,8 @@ def _errors(app: FastAPI) -> None:
         return answer(error.status_code, f"{error.detail}".lower(), error.headers)
 
 
-def _page(app: FastAPI) -> None:
-    """The page as it was built: one address, since its views differ only behind the #."""
+def _add_page(app: FastAPI) -> None:
+    """Adds the page to the app, as it was built: one address, since its views differ only behind the #."""
 
     @app.get("/", include_in_schema=False)
     async def index() -> Response:

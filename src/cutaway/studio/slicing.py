@@ -32,7 +32,7 @@ def part(value: Tensor, at: str | None, limit: int) -> Tensor:
 
 
 def position(trace: Trace, name: str, at: str) -> tuple[int, ...]:
-    """The place of one number: `0,2,3,5`."""
+    """Reads the place of one number, such as `0,2,3,5`: an index for each axis."""
     try:
         place = tuple(int(number) for number in at.split(","))
     except ValueError:

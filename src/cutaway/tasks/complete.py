@@ -23,7 +23,7 @@ def complete(
     `complete` gives without. The options are those of `translate`.
     """
     writer = Writer(model, "complete", options, details=details, streams=stream)
-    before = _before(writer.tokenizer)
+    before = _leading_special_ids(writer.tokenizer)
 
     def prompt(text: str) -> Prompt:
         ids = [*before, *writer.tokenizer.encode(text, special=False).ids]
@@ -44,7 +44,7 @@ def complete(
     return writer.stream(given, given.ids)
 
 
-def _before(tokenizer: Tokenizer) -> list[int]:
+def _leading_special_ids(tokenizer: Tokenizer) -> list[int]:
     """What the tokenizer puts before a text, but not what it puts after: that would end it."""
     framed, plain = tokenizer.encode("a").ids, tokenizer.encode("a", special=False).ids
     place = next((i for i in range(len(framed)) if framed[i : i + len(plain)] == plain), 0)

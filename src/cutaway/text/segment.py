@@ -149,7 +149,7 @@ class Segmenter:
         return (start + 1, text[start]) if found is None else found
 
     def join(self, pieces: list[str]) -> str:
-        """The text of these pieces; unknown pieces stay as they are, with their space symbols."""
+        """The text of these pieces, as SentencePiece decodes; what is no piece of this vocabulary stays, ▁ too."""
         model, text, spoken = self._model, "", False
         at = 0
         while at < len(pieces):

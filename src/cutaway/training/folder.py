@@ -193,7 +193,7 @@ class RunFolder:
             raise self._write_error(self.path / WEIGHTS, error) from None
 
     def write_usage(self, network: Network, usage: Usage) -> None:
-        """Writes config.json with another usage."""
+        """Writes config.json again with another usage; the weights stay as they are."""
         try:
             self._write_config(network, usage)
         except OSError as error:

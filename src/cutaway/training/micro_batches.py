@@ -77,17 +77,17 @@ class Cores:
     def __call__(
         self, weights: Sequence[Tensor], numbers: Sequence[int], compute: Compute, random: Randomness, n_tokens: int
     ) -> StepTotals:
-        def work(i: int) -> tuple[tuple[Tensor | None, ...], StepTotals]:
+        def gradients_of(i: int) -> tuple[tuple[Tensor | None, ...], StepTotals]:
             with ExitStack() as stack:
                 stack.enter_context(self.surroundings())
                 generator = random(i)
                 stack.enter_context(drawn_from(generator))
                 loss = compute(i, generator)
-                found = torch.autograd.grad(loss.total / n_tokens, weights, allow_unused=True)
-            return found, StepTotals(float(loss.total.detach()), loss.nll, loss.n)
+                gradients = torch.autograd.grad(loss.total / n_tokens, weights, allow_unused=True)
+            return gradients, StepTotals(float(loss.total.detach()), loss.nll, loss.n)
 
         totals = StepTotals(0.0, 0.0, 0)
-        for gradients, sums in self.pool.map(work, numbers, at_once=self.pool.n):  # each has all gradients
+        for gradients, sums in self.pool.map(gradients_of, numbers, at_once=self.pool.n):  # each has all gradients
             self.run_jobs([partial(_add, weights, gradients)])
             totals += sums
         return totals

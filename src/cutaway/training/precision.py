@@ -66,7 +66,8 @@ def computing(device: torch.device, precision: TrainingPrecision, choice: Kernel
 
 
 def can_train_in_bfloat16(config: Config) -> bool:
-    """Whether this processor can train the model in bfloat16. Only oneDNN's LSTMs need instructions for it."""
+    """Whether such a model can train in bfloat16 here. Without instructions for it most can, slowly as a rule; an LSTM,
+    which oneDNN computes, can't."""
     is_lstm = isinstance(config, RecurrentConfig) and config.decoder.cell == "lstm"
     return not is_lstm or processor.has_bfloat16()
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from cutaway.checkpoints.family import Architecture, Contents, Family, class_keys, n_classes
+from cutaway.checkpoints.family import Architecture, Family, FileTensors, class_keys, n_classes
 from cutaway.checkpoints.keys import Key, Keys, write_keys
 from cutaway.checkpoints.rules import NameMap, Rule
 from cutaway.models.config import (
@@ -75,7 +75,7 @@ KEYS = (
 )
 
 
-def read(keys: Keys, contents: Contents, head: Head | None) -> TransformerConfig:
+def read(keys: Keys, contents: FileTensors, head: Head | None) -> TransformerConfig:
     keys.only("position_embedding_type", "absolute", why="cutaway's BERT has absolute positions only")
     keys.only("is_decoder", False, why="cutaway's BERT is an encoder")
     keys.only("add_cross_attention", False, why="cutaway's BERT is an encoder")
@@ -84,16 +84,16 @@ def read(keys: Keys, contents: Contents, head: Head | None) -> TransformerConfig
     return TransformerConfig(encoder=encoder, head=head, initialization="truncated_normal")
 
 
-def masked_language_model(keys: Keys, contents: Contents) -> Head:
+def masked_language_model(keys: Keys, contents: FileTensors) -> Head:
     return MaskedLanguageModel(tied=contents.tied(PROJECTION, WORDS), **keys.read((ACTIVATION, EPSILON)))
 
 
-def classifier(keys: Keys, contents: Contents) -> Head:
+def classifier(keys: Keys, contents: FileTensors) -> Head:
     dropout = keys.probability("classifier_dropout", keys.probability("hidden_dropout_prob", 0.1))
     return Classifier(n_classes=n_classes(keys), hidden="tanh", dropout=dropout)
 
 
-def pooler(keys: Keys, contents: Contents) -> Head | None:
+def pooler(keys: Keys, contents: FileTensors) -> Head | None:
     """Some bare encoders were saved with the pooler and some without."""
     return SentenceVector(pooling="first", hidden="tanh") if "pooler.dense.weight" in contents else None
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from cutaway.checkpoints.family import BODY, Architecture, Contents, Family, class_keys, n_classes
+from cutaway.checkpoints.family import BODY, Architecture, Family, FileTensors, class_keys, n_classes
 from cutaway.checkpoints.keys import Key, Keys, write_keys
 from cutaway.checkpoints.rules import NameMap, Rule
 from cutaway.models.config import (
@@ -58,7 +58,7 @@ KEYS = (
 )
 
 
-def read(keys: Keys, contents: Contents, head: Head | None) -> TransformerConfig:
+def read(keys: Keys, contents: FileTensors, head: Head | None) -> TransformerConfig:
     # sinusoidal_pos_embds: how positions began; the file has them as a table in either case.
     keys.ignore("sinusoidal_pos_embds", "qa_dropout", "seq_classif_dropout", "tie_weights_", "tie_word_embeddings")
     encoder = StackConfig(
@@ -67,12 +67,12 @@ def read(keys: Keys, contents: Contents, head: Head | None) -> TransformerConfig
     return TransformerConfig(encoder=encoder, head=head, initialization="normal")
 
 
-def masked_language_model(keys: Keys, contents: Contents) -> Head:
+def masked_language_model(keys: Keys, contents: FileTensors) -> Head:
     tied = contents.tied(PROJECTION, WORDS)
     return MaskedLanguageModel(tied=tied, norm_epsilon=EPSILON, **keys.read([ACTIVATION]))
 
 
-def classifier(keys: Keys, contents: Contents) -> Head:
+def classifier(keys: Keys, contents: FileTensors) -> Head:
     return Classifier(n_classes=n_classes(keys), hidden="relu", dropout=keys.probability("seq_classif_dropout", 0.2))
 
 

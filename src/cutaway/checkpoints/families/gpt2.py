@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from cutaway.checkpoints.family import BODY, Architecture, Contents, Family, class_keys, n_classes
+from cutaway.checkpoints.family import BODY, Architecture, Family, FileTensors, class_keys, n_classes
 from cutaway.checkpoints.keys import Key, Keys, write_keys
 from cutaway.checkpoints.rules import FLIP, NameMap, Rule, split, split_columns
 from cutaway.models.config import AnswerSpan, Classifier, Head, LanguageModel, StackConfig, TransformerConfig
@@ -49,7 +49,7 @@ KEYS = (
 )
 
 
-def read(keys: Keys, contents: Contents, head: Head | None) -> TransformerConfig:
+def read(keys: Keys, contents: FileTensors, head: Head | None) -> TransformerConfig:
     keys.only("scale_attn_by_inverse_layer_idx", False, why="cutaway does not scale scores by depth")
     keys.only("add_cross_attention", False, why="cutaway's GPT-2 has no encoder")
     # n_ctx repeats n_positions; reorder_and_upcast_attn changes the order of computing, not the result.
@@ -61,11 +61,11 @@ def read(keys: Keys, contents: Contents, head: Head | None) -> TransformerConfig
     return TransformerConfig(decoder=decoder, head=head, initialization="normal_by_depth")
 
 
-def language_model(keys: Keys, contents: Contents) -> Head:
+def language_model(keys: Keys, contents: FileTensors) -> Head:
     return LanguageModel(tied=contents.tied("lm_head.weight", "wte.weight"))
 
 
-def classifier(keys: Keys, contents: Contents) -> Head:
+def classifier(keys: Keys, contents: FileTensors) -> Head:
     """Reads the last token, which alone has seen the whole text."""
     return Classifier(n_classes=n_classes(keys), pooling="last", bias=False)
 

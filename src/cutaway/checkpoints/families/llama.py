@@ -3,7 +3,7 @@
 from functools import partial
 from typing import Any
 
-from cutaway.checkpoints.family import BODY, Architecture, Contents, Family, class_keys, n_classes
+from cutaway.checkpoints.family import BODY, Architecture, Family, FileTensors, class_keys, n_classes
 from cutaway.checkpoints.keys import Key, Keys, write_keys
 from cutaway.checkpoints.rules import NameMap, Rule
 from cutaway.errors import CheckpointError
@@ -76,7 +76,7 @@ def rotation(keys: Keys) -> tuple[float, RotaryScaling | None]:
     return base, RotaryScaling(**{"original_positions": keys.read([POSITIONS])["max_positions"]} | given.read(SCALING))
 
 
-def read(keys: Keys, contents: Contents, head: Head | None) -> TransformerConfig:
+def read(keys: Keys, contents: FileTensors, head: Head | None) -> TransformerConfig:
     model_type = keys.get("model_type", "llama")
     keys.only("partial_rotary_factor", 1.0, why="cutaway turns whole heads")
     keys.ignore("tie_word_embeddings", "default_theta")
@@ -168,11 +168,11 @@ def write(config: TransformerConfig) -> dict[str, Any]:
     }
 
 
-def language_model(keys: Keys, contents: Contents) -> Head:
+def language_model(keys: Keys, contents: FileTensors) -> Head:
     return LanguageModel(tied=contents.tied("lm_head.weight", "embed_tokens.weight"))
 
 
-def classifier(keys: Keys, contents: Contents) -> Head:
+def classifier(keys: Keys, contents: FileTensors) -> Head:
     """Reads the last token, which alone has seen the whole text."""
     return Classifier(n_classes=n_classes(keys), pooling="last", bias=False)
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from cutaway.checkpoints.family import BODY, Architecture, Contents, Family
+from cutaway.checkpoints.family import BODY, Architecture, Family, FileTensors
 from cutaway.checkpoints.keys import Key, Keys, write_keys
 from cutaway.checkpoints.rules import ROW, NameMap, Rule
 from cutaway.errors import CheckpointError
@@ -64,7 +64,7 @@ KEYS = (
 )
 
 
-def read(keys: Keys, contents: Contents, head: Head | None) -> TransformerConfig:
+def read(keys: Keys, contents: FileTensors, head: Head | None) -> TransformerConfig:
     why = "cutaway's Marian is the 2017 Transformer, with norms after each sublayer and sinusoidal positions"
     keys.only("normalize_before", False, why=why)
     keys.only("normalize_embedding", False, why=why)
@@ -84,13 +84,13 @@ def read(keys: Keys, contents: Contents, head: Head | None) -> TransformerConfig
     return TransformerConfig(encoder=stack("encoder", vocabulary), decoder=decoder, head=head, share_embeddings=shared)
 
 
-def _two_tables(contents: Contents) -> bool:
+def _two_tables(contents: FileTensors) -> bool:
     """Whether source and target have unlike tables in the file, though config.json may call them shared."""
     tables = "encoder.embed_tokens.weight", "decoder.embed_tokens.weight"
     return all(table in contents for table in tables) and contents.differ(*tables)
 
 
-def language_model(keys: Keys, contents: Contents) -> Head:
+def language_model(keys: Keys, contents: FileTensors) -> Head:
     tables = ("shared.weight", "decoder.embed_tokens.weight")
     return LanguageModel(tied=contents.tied("lm_head.weight", *tables), bias="final_logits_bias" in contents)
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from cutaway.checkpoints.family import Architecture, Contents, Family
+from cutaway.checkpoints.family import Architecture, Family, FileTensors
 from cutaway.checkpoints.keys import ACTIVATION_NAMES, ACTIVATIONS, Key, Keys, write_keys
 from cutaway.checkpoints.rules import NameMap, Rule
 from cutaway.errors import CheckpointError
@@ -78,7 +78,7 @@ KEYS = (
 )
 
 
-def read(keys: Keys, contents: Contents, head: Head | None) -> TransformerConfig:
+def read(keys: Keys, contents: FileTensors, head: Head | None) -> TransformerConfig:
     keys.ignore("tie_word_embeddings", "scale_decoder_outputs", "n_positions", "classifier_dropout", "is_decoder")
     activation, gated = _feedforward(keys)
     n_blocks = keys.count("num_layers", 6)
@@ -105,13 +105,13 @@ def read(keys: Keys, contents: Contents, head: Head | None) -> TransformerConfig
     return TransformerConfig(encoder=encoder, decoder=decoder, head=head, share_embeddings=True, initialization="t5")
 
 
-def language_model(keys: Keys, contents: Contents) -> Head:
+def language_model(keys: Keys, contents: FileTensors) -> Head:
     """v4 scales the output unless tie_word_embeddings is false; v5 says scale_decoder_outputs, and calls all tied."""
     scaled = keys.flag("scale_decoder_outputs", keys.flag("tie_word_embeddings", True))
     return LanguageModel(tied=contents.tied("lm_head.weight", "shared.weight"), scaled=scaled)
 
 
-def no_head(keys: Keys, contents: Contents) -> Head | None:
+def no_head(keys: Keys, contents: FileTensors) -> Head | None:
     return None
 
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from cutaway.checkpoints.family import Architecture, Contents, Family, class_keys, n_classes
+from cutaway.checkpoints.family import Architecture, Family, FileTensors, class_keys, n_classes
 from cutaway.checkpoints.keys import Key, Keys, write_keys
 from cutaway.checkpoints.rules import ROW, NameMap, Rule, flatten
 from cutaway.errors import CheckpointError
@@ -70,7 +70,7 @@ KEYS = (
 )
 
 
-def read(keys: Keys, contents: Contents, head: Head | None) -> TransformerConfig:
+def read(keys: Keys, contents: FileTensors, head: Head | None) -> TransformerConfig:
     keys.ignore("encoder_stride", "pooler_output_size", "pooler_act")
     patches = PatchConfig(**keys.read(PATCHES))
     encoder = StackConfig(
@@ -79,7 +79,7 @@ def read(keys: Keys, contents: Contents, head: Head | None) -> TransformerConfig
     return TransformerConfig(encoder=encoder, head=head, initialization="truncated_normal")
 
 
-def pooler(keys: Keys, contents: Contents) -> Head | None:
+def pooler(keys: Keys, contents: FileTensors) -> Head | None:
     """Some bare encoders were saved with the pooler and some without."""
     if "pooler.dense.weight" not in contents:
         return None

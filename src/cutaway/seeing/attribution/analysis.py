@@ -54,7 +54,7 @@ def logit_lens(model: "Model | Network", trace: Trace, *, top: int = 5, row: int
     network = _network(model)
     if trace.run.config != network.config:
         raise InputError("this trace is of another model, whose blocks this one's head can't read")
-    names = _stream(trace, "decoder" if network.has_decoder else "encoder")
+    names = _stream_names(trace, "decoder" if network.has_decoder else "encoder")
     found = [(name, read_early(network, trace, name, row)) for name in names]
     predicted = [probabilities(model, output) for _, output in found]
     if predicted[-1] is None:
@@ -102,7 +102,7 @@ def rollout(trace: Trace, stack: Side, *, row: int = 0) -> Rollout:
     Â = (A + I) / 2, and Â_n · … · Â_1.
     """
     check("stack", stack, Side)
-    blocks = _blocks(trace, stack, "self_attention.weights")
+    blocks = _block_value_names(trace, stack, "self_attention.weights")
     mixed, through = None, []
     for name in blocks:
         weights_TS = trace[name][row].double().mean(0)
@@ -129,7 +129,7 @@ def residual_lengths(trace: Trace, *, row: int = 0) -> tuple[Lengths, ...]:
     found = []
     for side in sides:
         if any(name.startswith(f"{side}.") for name in trace):
-            names = _stream(trace, side)
+            names = _stream_names(trace, side)
             values = torch.stack([trace[name][row].double().norm(dim=-1) for name in names])
             found.append(Lengths(side, tuple(names), _tokens(trace.words, side), values))
     if not found:
@@ -145,13 +145,13 @@ def _network(model: "Model | Network") -> Network:
     return model.network
 
 
-def _stream(trace: Trace, side: Side) -> list[str]:
+def _stream_names(trace: Trace, side: Side) -> list[str]:
     """The residual stream before the first block and after each."""
     before = f"{side}.embedding.output"
-    return [name for name in trace if name == before] + _blocks(trace, side, "output")
+    return [name for name in trace if name == before] + _block_value_names(trace, side, "output")
 
 
-def _blocks(trace: Trace, side: Side, value: str) -> list[str]:
+def _block_value_names(trace: Trace, side: Side, value: str) -> list[str]:
     """A value of each block of a stack, first to last."""
     begin, end = f"{side}.blocks.", f".{value}"
     numbers = [name[len(begin) : -len(end)] for name in trace if name.startswith(begin) and name.endswith(end)]

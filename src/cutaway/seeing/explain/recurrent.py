@@ -15,14 +15,14 @@ def layer(source: Source, here: str, value: str, at: tuple[int, ...]) -> Express
     b, t, d = at
     width = source.shape(f"{here}.hidden")[2]
 
-    def read(gate: int) -> Expression:
+    def from_input(gate: int) -> Expression:
         return linear(source, f"{here}.input", gate * width + d, *_inputs(source, here, b, t))
 
-    def carried(gate: int) -> Expression:
+    def from_state(gate: int) -> Expression:
         return linear(source, f"{here}.state", gate * width + d, previous_state(source, here, "hidden", b, t).all())
 
     def both(gate: int) -> Expression:
-        return Sum((read(gate), carried(gate)))
+        return Sum((from_input(gate), from_state(gate)))
 
     def now(name: str) -> Number:
         return source.number(f"{here}.{name}", *at)
@@ -35,7 +35,7 @@ def layer(source: Source, here: str, value: str, at: tuple[int, ...]) -> Express
         case "gru", "update_gate":
             return Call("sigmoid", both(1))
         case "gru", "candidate":
-            return Call("tanh", Sum((read(2), Product((now("reset_gate"), carried(2))))))
+            return Call("tanh", Sum((from_input(2), Product((now("reset_gate"), from_state(2))))))
         case "gru", "hidden":
             new = Product((Sum((Number(1.0), minus(now("update_gate")))), now("candidate")))
             return Sum((new, Product((now("update_gate"), previous_state(source, here, "hidden", b, t).one(d)))))
