@@ -347,5 +347,4 @@ def test_few_calls_lie_between_a_command_and_its_writer(write: Write, monkeypatc
         "cutaway.cli.boundary.run",
         "cutaway.cli.translate.translate",
         "cutaway.cli.output.print_texts",
-        "cutaway.cli.io._logged",  # a generator, through which results come
     ]

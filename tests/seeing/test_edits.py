@@ -178,10 +178,8 @@ def test_residual_off_is_a_block_that_does_not_add(name: str, monkeypatch: pytes
     found = edited(network, inputs, "residual")
     assert_changes(found, network, inputs)
 
-    def without(
-        block: Block, x: Tensor, f: Callable[[Tensor], Tensor], _: Any, norm: Callable[[Tensor], Tensor]
-    ) -> Tensor:
-        return norm(f(x)) if block.norm_place == "post" else f(norm(x))
+    def without(block: Block, _: Tensor, y: Tensor, __: Any, norm: Callable[[Tensor], Tensor]) -> Tensor:
+        return norm(y) if block.norm_place == "post" else y
 
     monkeypatch.setattr(Block, "add_and_norm", without)
     assert_same(found, forward(network, inputs), inputs)
