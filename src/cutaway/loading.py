@@ -122,7 +122,7 @@ def _native(folder: Path, name: str, head: Head | huggingface.Saved | None, dtyp
     described = native.describe(folder)
     tokenizer = load_tokenizer(folder)
     check_tokenizer(folder, tokenizer, described.config)
-    network, dtypes = native.load(folder, dtype), native.dtypes(folder)
+    network, dtypes = native.load(folder, dtype), native.mixed_dtypes(folder)
     origin = None if described.foreign is None else huggingface.Origin(described.foreign, native.spare(folder))
     if dtype is not None:
         origin, dtypes = origin and origin.to(dtype), {}

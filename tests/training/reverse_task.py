@@ -44,7 +44,7 @@ class Reversal(Task):
         valid_ids = [EncodedTexts.of(tokenizer.encode_ids(texts)) for texts in (valid, list(map(turned, valid)))]
         lengths = ids[1].lengths
         config = setup.with_steps(config, len(train), lengths, watch)
-        model = kept or setup.writing_model(config, tokenizer, lengths)
+        model = kept or setup.generative_model(config, tokenizer, lengths)
         facts = setup.facts(config, corpus.digests, len(train), f"{len(train):,} texts")
         return Prepared(config, model, cls(ids, valid_ids, valid, model), facts)
 

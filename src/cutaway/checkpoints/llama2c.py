@@ -92,7 +92,7 @@ def read_header(file: Path) -> Header:
     numbers = [header.dim, header.d_ff, header.n_layers, header.n_heads, header.n_kv_heads, header.vocabulary]
     if not all(1 <= number <= LARGEST for number in (*numbers, header.context)) or header.dim % header.n_heads:
         raise CheckpointError(f"{not_one}: its first numbers are {numbers}, no sizes of a Llama")
-    expected = header.n_bytes + 4 * sum(math.prod(piece.shape) for piece in _pieces(header))
+    expected = header.n_bytes + 4 * sum(math.prod(piece.shape) for piece in _layout(header))
     if size != expected:
         raise CheckpointError(f"{not_one}, or not a whole one: its header asks for {expected:,} bytes, it has {size:,}")
     return header
@@ -107,8 +107,8 @@ class TensorBlock:
     operation: Operation = SAME
 
 
-def _pieces(header: Header) -> Iterator[TensorBlock]:
-    """The file's contents, in order."""
+def _layout(header: Header) -> Iterator[TensorBlock]:
+    """The layout of the file after its header: each tensor's name and shape, in order. No numbers are read."""
     L, D, F = header.n_layers, header.dim, header.d_ff
     kv = header.d_head * header.n_kv_heads
     block = "decoder.blocks.{i}."
@@ -149,7 +149,7 @@ def read(file: Path, dtype: torch.dtype | None = None) -> Network:
     everything = torch.from_file(str(file), size=header.n_bytes // 4 + n_floats, dtype=torch.float32)
     numbers = everything[header.n_bytes // 4 :]
     found: dict[str, Tensor] = {}
-    for piece in _pieces(header):
+    for piece in _layout(header):
         n = math.prod(piece.shape)
         tensor, numbers = numbers[:n].view(piece.shape), numbers[n:]
         if piece.ours is None:

@@ -121,8 +121,8 @@ def spare(folder: Path) -> dict[str, Tensor]:
     return {name.removeprefix(SPARE): weights.tensor(name) for name in weights if name.startswith(SPARE)}
 
 
-def dtypes(folder: Path) -> dict[str, torch.dtype]:
-    """The dtype of each weight in the file; empty if all have the same."""
+def mixed_dtypes(folder: Path) -> dict[str, torch.dtype]:
+    """The dtype of each of the network's weights, if the file mixes several; empty if all have the same."""
     found = {name: entry.dtype for name, entry in of_network(open_weights(folder)).items()}
     return found if len(set(found.values())) > 1 else {}
 

@@ -124,7 +124,7 @@ class NameMap:
 
     @property
     def head_names(self) -> set[str]:
-        """Their names of everything that belongs to some head."""
+        """The names, in their files, of all weights of output heads (not attention's), of whichever architecture."""
         return {theirs for rule in self.head for theirs, _ in _written_out(rule.theirs, rule.ours)}
 
     def of_block(self, number: int) -> set[str]:

@@ -147,11 +147,11 @@ def _bound(n_bytes: int) -> None:
     bound(resource.RLIMIT_CPU, 60 + n_bytes // _SLOWEST)
     bound(resource.RLIMIT_FSIZE, n_bytes + 2**24)
     bound(resource.RLIMIT_NPROC, 0)  # root is above this one
-    bound(resource.RLIMIT_AS, _taken() + 2 * n_bytes + _SPARE)
+    bound(resource.RLIMIT_AS, _address_space() + 2 * n_bytes + _SPARE)
 
 
-def _taken() -> int:
-    """Bytes of addresses that this process has; where nothing tells, more than torch ever took of them."""
+def _address_space() -> int:
+    """Bytes of virtual memory that this process has mapped; where the system does not say, more than it ever takes."""
     try:
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
         return pages * os.sysconf("SC_PAGE_SIZE")
@@ -204,7 +204,7 @@ def _read(file: Path) -> dict[str, Tensor]:
             data = data[key]
             break
     if not isinstance(data, dict) or not data:
-        raise CheckpointError(f"{file} holds {_kind(data)}; expected names with their tensors")
+        raise CheckpointError(f"{file} holds {_type_name(data)}; expected names with their tensors")
     for name, tensor in data.items():
         _check(file, name, tensor)
     return {name: tensor.detach() for name, tensor in data.items()}
@@ -228,7 +228,7 @@ def _check(file: Path, name: object, tensor: object) -> None:
     if not isinstance(name, str) or not name.isprintable() or name == "__metadata__":
         raise CheckpointError(f"{file} holds {str(name)[:80]!r}, which is no name of a tensor")
     if not isinstance(tensor, Tensor):
-        raise CheckpointError(f"{file}: {name} is {_kind(tensor)}; expected a tensor")
+        raise CheckpointError(f"{file}: {name} is {_type_name(tensor)}; expected a tensor")
     if tensor.layout != torch.strided or tensor.device.type != "cpu" or tensor.is_neg():
         raise CheckpointError(f"{file}: {name} is not a plain tensor ({tensor.layout}, {tensor.device})")
     if tensor.dtype not in DTYPES.values():
@@ -240,7 +240,8 @@ def _check(file: Path, name: object, tensor: object) -> None:
         )
 
 
-def _kind(value: object) -> str:
+def _type_name(value: object) -> str:
+    """What a value is, for a message: list, an empty dict."""
     return "an empty dict" if isinstance(value, dict) and not value else type(value).__name__
 
 

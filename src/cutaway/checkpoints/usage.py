@@ -39,7 +39,7 @@ def read_usage(files: Files, family: Family, config: TransformerConfig, where: P
         max_tokens=Keys(files.get(SENTENCES, {}), str(where / SENTENCES)).optional_count("max_seq_length"),
         labels=_labels(Keys(files[CONFIG], str(where / CONFIG)), config),
         image_mean=_channels(images, "image_mean"),
-        image_std=_spreads(images),
+        image_std=_image_std(images),
     )
     if config.decoder is None:
         return usage
@@ -109,7 +109,8 @@ def _channels(keys: Keys, name: str) -> tuple[float, ...]:
     return tuple(float(item) for item in values)
 
 
-def _spreads(keys: Keys) -> tuple[float, ...]:
+def _image_std(keys: Keys) -> tuple[float, ...]:
+    """image_std, by which pixels are divided: a number other than 0 for each channel."""
     spreads = _channels(keys, "image_std")
     if not all(spreads):
         raise keys.wrong("image_std", keys.get("image_std"), "a number other than 0 for each channel")

@@ -62,7 +62,7 @@ class DeviceOptions:
 
     @property
     def chosen_device(self) -> str:
-        """The device to load the model on."""
+        """What `load` gets as its device: the option as given, `auto` too. Subclasses may decide `auto`."""
         return self.device
 
 

@@ -17,9 +17,9 @@ def resume(
     as_json: Json = False,
 ) -> None:
     """Go on with a training that was stopped or killed, to the same model as if it had not been."""
-    from cutaway.cli.display.training import report, shown
+    from cutaway.cli.display.training import report, watching
     from cutaway.training import run
 
-    with stopping() as stop, shown(plot) as watch:
+    with stopping() as stop, watching(plot) as watch:
         outcome = run.resume(folder, watch=watch, force=force, stop=stop, device=device)
     report(outcome, folder, as_json)

@@ -146,9 +146,9 @@ def train(
         return
     if out is None:
         raise ConfigError("--out is missing: name a folder for the model, as in --out my-model")
-    from cutaway.cli.display.training import report, shown
+    from cutaway.cli.display.training import report, watching
 
-    with stopping() as stop, shown(plot) as watch:
+    with stopping() as stop, watching(plot) as watch:
         outcome = run.train(config, out, watch=watch, force=force, stop=stop)
     report(outcome, out, as_json)
 

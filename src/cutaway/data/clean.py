@@ -79,15 +79,16 @@ def clean(pairs: Iterable[Pair | BadRow], rules: Rules, dropped: DropReport) -> 
             dropped.add(pair.rule, pair.where)
             continue
         pair = Pair(pair.source.strip(), pair.target.strip(), pair.where)
-        if rule := _broken(pair, rules, seen):
+        if rule := _broken_rule(pair, rules, seen):
             dropped.add(rule, pair.where)
             continue
         dropped.n_kept += 1
         yield pair
 
 
-def _broken(pair: Pair, rules: Rules, seen: set[bytes]) -> str | None:
-    """The first rule that a pair breaks."""
+def _broken_rule(pair: Pair, rules: Rules, seen: set[bytes]) -> str | None:
+    """The name of the first rule that a pair breaks, None if it keeps all. `seen`: digests of the pairs before it, to
+    which this one's is added."""
     shorter, longer = sorted((len(pair.source), len(pair.target)))
     if not shorter:
         return "empty"

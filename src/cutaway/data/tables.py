@@ -158,7 +158,7 @@ def _numbers(
             f"line {number} of {path} has no {marks[:-1]}, so it is one column; expected two or more between {marks}"
         )
     if columns is None:
-        _check_two(path, number, cells)
+        _check_two_columns(path, number, cells)
         return [0, 1]
     if not named:
         for name in columns:
@@ -182,8 +182,8 @@ _HEADINGS = {
 }  # fmt: skip
 
 
-def _check_two(path: str, number: int, cells: list[str]) -> None:
-    """Without chosen columns there may only be two, and the first row may not be a header."""
+def _check_two_columns(path: str, number: int, cells: list[str]) -> None:
+    """Where no columns are chosen. InputError: the first row has more than two, or looks like a header."""
     shown = ", ".join(cell.strip()[:20] for cell in cells[:6])
     if len(cells) > 2:
         raise InputError(

@@ -72,8 +72,8 @@ class Beams(Search):
             )
         return texts[: self.plan.options.n_best]
 
-    def choose(self, logits_RV: Tensor) -> None:
-        """The next token of every beam, which texts end with it, and which searches are over."""
+    def write_next(self, logits_RV: Tensor) -> None:
+        """Writes the next token of every beam, keeps texts that end with it, and marks the searches that are over."""
         options, state = self.plan.options, self.state
         is_first = state.written(0) == len(options.prefix)
         if is_first:

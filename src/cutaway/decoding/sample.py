@@ -54,7 +54,7 @@ class Sampling(Search):
         stop = self.ended[text]
         return written if stop is None else stopped(written, stop)
 
-    def choose(self, logits_RV: Tensor) -> None:
+    def write_next(self, logits_RV: Tensor) -> None:
         options, state = self.plan.options, self.state
         last = state.last_places()
         logprobs = LogProbs(logits_RV, options.alternatives) if options.scores else None

@@ -239,11 +239,11 @@ class Search(ABC):
     @torch.inference_mode()
     def step(self) -> None:
         """Reads what is new, the prompts at first, and writes one token of every text (in all its beams)."""
-        self.choose(self.state.read())
+        self.write_next(self.state.read())
 
     @abstractmethod
-    def choose(self, logits_RV: Tensor) -> None:
-        """The next token of every row."""
+    def write_next(self, logits_RV: Tensor) -> None:
+        """Writes the next token of every row, from the logits after its last one."""
 
     @torch.inference_mode()
     def join(self, other: Self) -> None:

@@ -46,7 +46,8 @@ def stack_sizes(stack: StackConfig | RecurrentStackConfig) -> dict[str, Any]:
 
 
 def size_rows(config: Config) -> dict[str, str]:
-    """The sizes in words: title -> the text of each half; a single text if both are equal."""
+    """The sizes in words: title -> one text, with a line for each half ("encoder 12"); if both are equal, what they
+    share, once ("6 in each half")."""
     rows: dict[str, dict[str, str]] = {}
     for half, found in sizes(config).items():
         for title, text in (_recurrent_rows(found) if "layers" in found else _block_rows(found)).items():

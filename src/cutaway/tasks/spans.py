@@ -17,9 +17,9 @@ class Span:
     start: int | None
     end: int | None
     score: float
-    """Its first token's start score plus its last token's end score."""
+    """Its first token's start score plus its last token's end score; of an answer in own words, the text's score."""
     probability: float
-    """Its share among the 20 best spans and "no answer"."""
+    """Its share among the 20 best spans and "no answer"; of an answer in own words, that of the whole text."""
 
 
 @dataclass(frozen=True)

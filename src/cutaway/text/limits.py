@@ -77,7 +77,7 @@ def check(backend: tokenizers.Tokenizer) -> None:
 
 
 def has_patterns(backend: tokenizers.Tokenizer, name: str) -> bool:
-    """Whether a part of it runs regular expressions of the file's."""
+    """Whether this part of a tokenizer (`name`: "normalizer", "decoder") runs regular expressions from its file."""
     return any(_pattern(step, "Regex") is not None for step in _steps(_state(backend, name)))
 
 

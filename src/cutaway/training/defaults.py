@@ -116,12 +116,12 @@ def network_config(
     shared = joint and config.encoder is not None and config.decoder is not None
     if isinstance(config, RecurrentConfig):
         names = {"n_blocks": "n_layers", "d_model": "d_model", "d_hidden": "d_hidden", "dropout": "dropout"}
-        _check(given, names, choice.preset)
+        _check_preset_has(given, names, choice.preset)
         changes: dict[str, Any] = {names[name]: value for name, value in given.items()}
         encoder = None if config.encoder is None else replace(config.encoder, vocabulary=words[0], **changes)
         decoder = replace(config.decoder, vocabulary=words[1], **changes)
         return replace(config, encoder=encoder, decoder=decoder, share_embeddings=shared)
-    _check(given, {name: name for name in given if name != "d_hidden"}, choice.preset)
+    _check_preset_has(given, {name: name for name in given if name != "d_hidden"}, choice.preset)
 
     def changed(stack: StackConfig | None, n_words: int) -> StackConfig | None:
         if stack is None:
@@ -149,12 +149,12 @@ def dropping(config: Config, choice: ModelChoice) -> Config:
     """The same model with the dropouts that were asked for."""
     given = {name: getattr(choice, name) for name in DROPOUTS if getattr(choice, name) is not None}
     if isinstance(config, RecurrentConfig):
-        _check(given, {"dropout": "dropout"}, "a recurrent model")
+        _check_preset_has(given, {"dropout": "dropout"}, "a recurrent model")
     stacks = {name: stack for name in ("encoder", "decoder") if (stack := getattr(config, name)) is not None}
     return replace(config, **{name: replace(stack, **given) for name, stack in stacks.items()})
 
 
-def _check(given: dict[str, Any], names: dict[str, str], preset_name: str) -> None:
+def _check_preset_has(given: dict[str, Any], names: dict[str, str], preset_name: str) -> None:
     for name in given:
         if name not in names:
             raise ConfigError(f"model.{name} was given, but {preset_name} has nothing of that kind; leave it out")

@@ -138,14 +138,15 @@ def model_to_start_from(
     return Model(_further(model.network, config.model), tokenizer, usage, model.name, model.origin)
 
 
-def writing_model(config: TrainConfig, tokenizer: Tokenizer, lengths: Tensor, *, beams: int = 1) -> Model:
-    """A model that writes text: a new one, which searches with so many beams, or the one to start from."""
+def generative_model(config: TrainConfig, tokenizer: Tokenizer, lengths: Tensor, *, beams: int = 1) -> Model:
+    """The model to train for a task that generates text: the one of model.start, or else a new one, which searches with
+    so many beams."""
     if config.model.start is not None:
         return model_to_start_from(config, tokenizer, lengths)
-    return new_model(config, tokenizer, lengths, _writing_usage(config, tokenizer.special, beams))
+    return new_model(config, tokenizer, lengths, _generative_usage(config, tokenizer.special, beams))
 
 
-def _writing_usage(config: TrainConfig, special: SpecialTokens, beams: int) -> Usage:
+def _generative_usage(config: TrainConfig, special: SpecialTokens, beams: int) -> Usage:
     if special.end is None or special.pad is None:
         raise ConfigError(
             f"the tokenizer has no end or no pad token, which {config.task} needs; leave it out, and one is learnt"

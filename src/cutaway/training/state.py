@@ -64,13 +64,14 @@ def save(folder: Path, step: int, facts: Mapping[str, Any], tensors: Mapping[str
         sync(folder)
         shutil.rmtree(folder / f"{_WRITING}{name}", ignore_errors=True)
         write_whole(folder / _LATEST, name + "\n")
-        kept = [each for each in _names(folder) if each <= name][:keep]
-        for old in set(_names(folder)) - set(kept):  # newer ones too: damaged, or the run was resumed from before them
+        kept = [each for each in _states_newest_first(folder) if each <= name][:keep]
+        # newer ones too: damaged, or the run was resumed from before them
+        for old in set(_states_newest_first(folder)) - set(kept):
             shutil.rmtree(folder / old, ignore_errors=True)
     except OSError as error:
         if aside is not None:
             shutil.rmtree(aside, ignore_errors=True)
-        newest = next(iter(_names(folder)), None)
+        newest = next(iter(_states_newest_first(folder)), None)
         rest = f"the last good state is {newest}" if newest else "there is no earlier state"
         raise CheckpointError(
             f"can't save the state of step {step} in {folder}: {error.strerror or error}; {rest}. "
@@ -128,7 +129,7 @@ def facts(folder: Path) -> tuple[str, dict[str, Any]] | None:
 
 def newest(folder: Path) -> str | None:
     """The name of the newest state, damaged or not."""
-    return next(iter(_names(folder)), None)
+    return next(iter(_states_newest_first(folder)), None)
 
 
 def _check(folder: Path, name: str, wanted: Any) -> None:
@@ -143,7 +144,7 @@ def _check(folder: Path, name: str, wanted: Any) -> None:
 
 def _in_turn(folder: Path) -> tuple[list[str], str]:
     """The states in the order in which they are tried: the one that `latest` names, then the newest first."""
-    names, latest = _names(folder), ""
+    names, latest = _states_newest_first(folder), ""
     if (folder / _LATEST).is_file():
         with (folder / _LATEST).open("rb") as file:
             latest = file.read(100).decode("utf-8", errors="replace").strip()
@@ -151,7 +152,8 @@ def _in_turn(folder: Path) -> tuple[list[str], str]:
     return names, latest
 
 
-def _names(folder: Path) -> list[str]:
+def _states_newest_first(folder: Path) -> list[str]:
+    """The names of the saved states, damaged or not: step-00001200, step-00000900."""
     return sorted((path.name for path in folder.glob("step-*") if path.is_dir()), reverse=True)
 
 

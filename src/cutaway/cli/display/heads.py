@@ -135,7 +135,7 @@ def _heads(shown: Shown, head: int | None, width: int) -> tuple[Sequence[int], l
 
 
 def _sink(shown: Shown, width: int) -> list[str]:
-    """A sentence that names the sink, where there is one."""
+    """A sentence that names the attention sink, as lines of this width; no lines if there is no sink."""
     if shown.sink is None:
         return []
     sink, rows_T = shown.sink, choosing(shown.weights, shown.kind)

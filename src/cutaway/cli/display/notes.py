@@ -29,7 +29,9 @@ def print_all(chosen: Sequence[WorkedExample]) -> None:
     if console.width >= _SIDE_BY_SIDE:
         _indented(console, _grid(console, [_HEADER]))
     for worked in chosen:
-        title = Text.assemble(f"{worked.number:2} ", _shown(console, _mark(worked)), " ", (worked.title, "bold"))
+        title = Text.assemble(
+            f"{worked.number:2} ", _mark_in_terminal(console, _mark(worked)), " ", (worked.title, "bold")
+        )
         console.print(title)
         verdict, reason = _grid(console, _verdict(worked)), worked.reason or ""
         if console.width >= _BESIDE:
@@ -44,7 +46,7 @@ def print_all(chosen: Sequence[WorkedExample]) -> None:
         console.print()
     wrong = [str(worked.number) for worked in chosen if worked.differs]
     console.print(f"{len(wrong)} of {len(chosen)} examples are misprinted: {', '.join(wrong)}.", style="bold")
-    right, wrong_mark = (_shown(console, mark).plain for mark in (RIGHT, WRONG))
+    right, wrong_mark = (_mark_in_terminal(console, mark).plain for mark in (RIGHT, WRONG))
     console.print(f"{right} right to the digits printed, {wrong_mark} wrong, + not printed", style="dim")
     console.print(f"`cutaway notes {wrong[0]}` shows example {wrong[0]} step by step.", style="dim")
 
@@ -79,7 +81,9 @@ def _compare(console: Screen, worked: WorkedExample) -> None:
     rows = list(_verdict(worked))
     for label, mark, printed, true in rows:
         if label or len(rows) > 1:  # else the mark stands in the title
-            console.print(Text.assemble(" " * _MARGIN, (f"{label} " if label else "", "dim"), _shown(console, mark)))
+            console.print(
+                Text.assemble(" " * _MARGIN, (f"{label} " if label else "", "dim"), _mark_in_terminal(console, mark))
+            )
         for name, value in (("printed", printed), ("true", true)):
             for i, line in enumerate(value.split("\n")):
                 head = (f"{'' if i else name:{len('printed')}} ", "dim")
@@ -90,8 +94,8 @@ def _indented(console: Screen, table: Table, left: int = _MARGIN) -> None:
     console.print(Padding(table, (0, 0, 0, left), expand=False))
 
 
-def _shown(console: Screen, mark: Text) -> Text:
-    """A mark, in letters that the terminal has."""
+def _mark_in_terminal(console: Screen, mark: Text) -> Text:
+    """A mark as this terminal can print it: ✓ and ✗, or ok and NO."""
     return mark if console.can_show(mark.plain) else Text(_IN_ASCII[mark.plain], mark.style)
 
 
@@ -128,10 +132,10 @@ def _grid(console: Screen, rows: Iterable[Row]) -> Table:
     """Which printing, right or wrong, what is printed, what is true."""
     grid = Table.grid(padding=(0, 1, 0, 0))
     grid.add_column(width=_LABEL, style="dim")
-    grid.add_column(width=max(len(_shown(console, mark).plain) for mark in (RIGHT, WRONG)))
+    grid.add_column(width=max(len(_mark_in_terminal(console, mark).plain) for mark in (RIGHT, WRONG)))
     grid.add_column(width=_PRINTED)
     for label, mark, printed, true in rows:
-        grid.add_row(label, _shown(console, mark), printed, true)
+        grid.add_row(label, _mark_in_terminal(console, mark), printed, true)
     return grid
 
 

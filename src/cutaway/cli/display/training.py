@@ -52,8 +52,9 @@ def report(outcome: Outcome, out: Path, as_json: bool) -> None:
 
 
 @contextmanager
-def shown(draw: bool) -> Iterator[Watch]:
-    """The watch of a run: for a terminal or a log; of the ranks of a cluster, only the first has one."""
+def watching(draw: bool) -> Iterator[Watch]:
+    """While a run lasts, the watch that prints it: live on a terminal, else as log lines; of the ranks of a cluster,
+    only the first prints. `draw`: with curves, on a terminal."""
     if distributed.rank() != 0:
         yield Watch()
     elif sys.stderr is not None and sys.stderr.isatty():

@@ -3,7 +3,7 @@
 from cutaway.seeing.explain.expression import Call, Dot, Expression, Number, Product, Quotient, Softmax, Sum
 from cutaway.seeing.explain.linear import linear, minus, root
 from cutaway.seeing.explain.positions import bucket, position, rotation
-from cutaway.seeing.explain.residual import stack_output, sublayer_input
+from cutaway.seeing.explain.residual import stack_output_name, sublayer_input
 from cutaway.seeing.explain.source import Source
 
 HIDDEN = Number(float("-inf"))
@@ -25,7 +25,7 @@ def attention(source: Source, side: str, block: str, kind: str, value: str, at: 
             return linear(source, f"{here}.q", h * width + k, x)
         case "keys" | "values":
             b, g, s, k = at
-            memory = stack_output(source, "encoder") if cross else sublayer_input(source, side, block, kind)
+            memory = stack_output_name(source, "encoder") if cross else sublayer_input(source, side, block, kind)
             return linear(source, f"{here}.{value[0]}", g * width + k, source.vector(memory, b, s, None))
         case "rotated_queries" | "rotated_keys":
             return _rotated(source, side, f"{here}.{value.removeprefix('rotated_')}", width, at)

@@ -15,7 +15,7 @@ from cutaway.seeing.explain.expression import (
 )
 from cutaway.seeing.explain.linear import Row, added, constant, linear, root, tapped
 from cutaway.seeing.explain.norms import norm
-from cutaway.seeing.explain.residual import stack_output
+from cutaway.seeing.explain.residual import stack_output_name
 from cutaway.seeing.explain.rounding import error_of
 from cutaway.seeing.explain.source import Source
 
@@ -34,7 +34,7 @@ def head(source: Source, path: list[str], at: tuple[int, ...]) -> Expression | N
             return Softmax(source.vector("head.vocabulary.logits", b, t, None), v)
         case ["activated"] if isinstance(kind, MaskedLanguageModel):
             b, t, d = at
-            hidden = source.vector(stack_output(source, source.last_side), b, t, None)
+            hidden = source.vector(stack_output_name(source, source.last_side), b, t, None)
             return Call(kind.activation, linear(source, "head.dense", d, hidden))
         case ["norm", value] if isinstance(kind, MaskedLanguageModel):
             row = tapped(source, "head.activated", *at[:2])
@@ -46,7 +46,9 @@ def head(source: Source, path: list[str], at: tuple[int, ...]) -> Expression | N
             return linear(source, "head.classes", c, source.vector("head.pool.pooled", b, None))
         case ["logits"] if isinstance(kind, AnswerSpan):
             b, t, end = at
-            return linear(source, "head.ends", end, source.vector(stack_output(source, source.last_side), b, t, None))
+            return linear(
+                source, "head.ends", end, source.vector(stack_output_name(source, source.last_side), b, t, None)
+            )
         case ["vector"] if isinstance(kind, SentenceVector):
             pooled = source.number("head.pool.pooled", *at)
             if not kind.normalized:
@@ -62,7 +64,7 @@ def _logit(source: Source, at: tuple[int, ...]) -> Expression:
     b, t, v = at
     kind, side = source.config.head, source.last_side
     assert isinstance(kind, LanguageModel | MaskedLanguageModel)
-    read = "head.norm.output" if isinstance(kind, MaskedLanguageModel) else stack_output(source, side)
+    read = "head.norm.output" if isinstance(kind, MaskedLanguageModel) else stack_output_name(source, side)
     hidden = source.vector(read, b, t, None)
     table = f"{side}.embedding.tokens.weight" if kind.tied else "head.vocabulary.weight"
     product: Expression = Dot(hidden, source.weights(table, v, None))
@@ -76,7 +78,7 @@ def _pooled(source: Source, kind: Classifier | SentenceVector, at: tuple[int, ..
     """The first, the last or the mean of the real tokens; then a dense layer, if there is one."""
     b, d = at
     side = source.last_side
-    hidden = stack_output(source, side)
+    hidden = stack_output_name(source, side)
     real = source.real(side, b, source.shape(hidden)[1])
     if kind.pooling == "mean":
         row = Row(lambda d: _mean(source, hidden, real, b, d), lambda: _means(source, hidden, real, b))

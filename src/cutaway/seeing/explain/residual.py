@@ -27,8 +27,8 @@ def last_block(source: Source, side: str) -> str:
     return f"{side}.blocks.{source.stack(side).n_blocks - 1}.output"
 
 
-def stack_output(source: Source, side: str) -> str:
-    """The output of a stack."""
+def stack_output_name(source: Source, side: str) -> str:
+    """The name of a stack's output in a trace: of its final norm if it is pre-norm, else of its last block."""
     if isinstance(source.config, RecurrentConfig):
         return f"{side}.output"
     return f"{side}.final_norm.output" if source.stack(side).norm_place == "pre" else last_block(source, side)

@@ -93,7 +93,7 @@ def spelled(tokenizer: Tokenizer, number: int, token: str) -> str:
 
 def _bytes_of(token: str) -> str:
     """A token of byte-level BPE as text; the bytes of an incomplete character as `<0xD7>`."""
-    letters = _letters()
+    letters = _bytes_by_letter()
     if not set(token) <= set(letters):
         return token
     text = bytes(letters[letter] for letter in token).decode("utf-8", "surrogateescape")
@@ -101,8 +101,9 @@ def _bytes_of(token: str) -> str:
 
 
 @cache
-def _letters() -> dict[str, int]:
-    """GPT-2's letters for bytes: printable ones stand for themselves, the others for code points from 256 on."""
+def _bytes_by_letter() -> dict[str, int]:
+    """The byte that each letter of GPT-2's vocabulary stands for: a printable one for itself, those from code point 256
+    on for the others."""
     printable = (*range(33, 127), *range(161, 173), *range(174, 256))
     others = [byte for byte in range(256) if byte not in printable]
     return {chr(byte): byte for byte in printable} | {chr(256 + i): byte for i, byte in enumerate(others)}

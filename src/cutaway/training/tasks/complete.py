@@ -59,7 +59,7 @@ class Completion(Task):
         watch.say(f"{len(train):,} tokens to learn from")
         task = cls(train, valid, config.data.max_tokens, smoothing=config.regularization.smoothing)
         config = setup.with_steps(config, n_lines or len(train) // 10, task.lengths, watch)
-        model = kept or setup.writing_model(config, tokenizer, task.lengths)
+        model = kept or setup.generative_model(config, tokenizer, task.lengths)
         setup.check_memory(config, kept, task.lengths)
         facts = setup.facts(config, corpus.digests, len(task.lengths), f"{len(train):,} tokens")
         return Prepared(config, model, task, facts)

@@ -93,7 +93,7 @@ class Translation(Task):
         watch.say(f"{n:,} pairs to learn from{held_out}: {setup.summary(train)}")
         setup.tell_left_out(valid, watch)
         config = setup.with_steps(config, n_pairs or n, lengths[:, 1], watch, longest=int(lengths.max()))
-        model = kept or setup.writing_model(config, tokenizer, lengths, beams=5)
+        model = kept or setup.generative_model(config, tokenizer, lengths, beams=5)
         setup.check_memory(config, kept, lengths)
         special, share = tokenizer.special, config.regularization.bpe_dropout
         assert special.pad is not None
