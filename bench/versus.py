@@ -33,6 +33,11 @@ WORKS = {
     "int8, transformer-base": 'int8("transformer-base", ids(32, 24), ids(32, 24))',
     "int8, MiniLM": 'int8(MINILM, ids(32, 32))',
     "int8, vit-tiny": 'int8("vit-tiny", torch.randn(8, 3, 224, 224))',
+    "translate en-fr, 64 sentences": "translate(SENTENCES)",
+    "translate en-fr, a sentence": "translate(SENTENCES[0])",
+    "seeing, a trace": "seeing(lambda model, trace: model.trace(SENTENCES[0], TARGET))",
+    "seeing, a trace with its search": "seeing(lambda model, trace: model.trace(SENTENCES[0]))",
+    "seeing, a weight explained": "seeing(lambda model, trace: trace.explain(WEIGHTS, head=1, query=3, key=2))",
     "train tiny, float32": 'learners.cutaway(lesson("float32"))',
     "train tiny, bfloat16": 'learners.cutaway(lesson("bfloat16"))',
     "train tiny, own precision": 'learners.cutaway(lesson("auto"))',
@@ -72,6 +77,28 @@ def int8(name, *inputs):
         with torch.inference_mode():
             network(*inputs)
         return len(inputs[0])
+    step()
+    return harness.Work([step], lambda: None, {})
+
+SENTENCES = [f"The animal didn't cross street {n} because it was too {how}."
+             for n in range(16) for how in ("tired", "wide", "busy and loud", "late")]
+WEIGHTS = "decoder.blocks.0.cross_attention.weights"
+TARGET = "L'animal n'a pas traversé la rue parce qu'il était trop fatigué."
+
+def translate(texts):
+    model = cutaway.load("en-fr")
+    def step():
+        model.translate(texts, engine="native")
+        return 1 if isinstance(texts, str) else len(texts)
+    step()
+    return harness.Work([step], lambda: None, {})
+
+def seeing(look):
+    model = cutaway.load("en-fr")
+    trace = model.trace(SENTENCES[0], TARGET)
+    def step():
+        look(model, trace)
+        return 1
     step()
     return harness.Work([step], lambda: None, {})
 
