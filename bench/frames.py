@@ -14,9 +14,9 @@ from types import FrameType
 import cutaway
 
 PACKAGE = Path(cutaway.__file__).parent
-FILES = {str(PACKAGE / name) for name in ("parts/attention.py", "engines/fused_modules.py", "kernels/attention.py")}
-CALLS = {"attend", "kernel", "attention", "by_torch", "_grouped"}
-"""In which heads are computed, with our kernels and without."""
+FILES = {str(PACKAGE / name) for name in ("parts/attention.py", "engines/fused_modules.py")}
+CALLS = {"attend", "kernel"}
+"""The methods of Attention in which heads are computed, step by step or in one call."""
 
 
 def frames_of_cutaway(frame: FrameType | None) -> list[str]:
