@@ -465,7 +465,8 @@ def test_models_that_do_not_write_say_what_their_head_says(name: str, visit: Vis
     page = run(visit, name, picture, "words")
     place = page.locator("[data-place][data-p]").first
     place.wait_for()
-    assert float(place.get_attribute("data-p")) == pytest.approx(visit.newest.info["places"][0]["top"][0]["p"])
+    likeliest = str(visit.newest.info["places"][0]["top"][0]["p"])  # of an image the example's may be shown a while
+    expect(place).to_have_attribute("data-p", re.compile(re.escape(likeliest[:8])))
 
 
 # Change
