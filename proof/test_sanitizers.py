@@ -12,9 +12,9 @@ CHECKS = "-fsanitize=address,undefined -fno-sanitize-recover=all -g"
 TESTS = ("tests/kernels", "tests/engines/test_int8.py")
 PAST_THE_END = """
 import torch
-from cutaway.kernels import Norm, kernels
+from cutaway.kernels import NormRecord, kernels
 x, y, weight = torch.ones(3, 8), torch.empty(3, 7), torch.ones(8)
-kernels().norm(Norm(weight.data_ptr(), None, 1e-5), x.data_ptr(), 3, 8, y.data_ptr())
+kernels().norm(NormRecord(weight.data_ptr(), None, 1e-5), x.data_ptr(), 3, 8, y.data_ptr())
 """
 
 

@@ -29,7 +29,7 @@ from tests.support import chromium, hub_models
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-EXTRAS = [extra for extra in PROJECT["optional-dependencies"] if extra not in ("dev", "bench")]
+EXTRAS = [extra for extra in PROJECT["optional-dependencies"] if extra not in ("dev", "bench", "docs")]
 PACKED = {".py", ".typed", ".c", ".h", ".json", ".toml", ".md", ".html", ".js", ".css", ".svg", ".woff2"}
 CACHES = ("shipped/en-fr/cutaway-int8.safetensors", "kernels/0123456789abcdef.so", "shipped/en-fr/x.usearch")
 MODULES = {
