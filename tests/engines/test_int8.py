@@ -37,11 +37,11 @@ from tests.support.families import FAMILIES, TRANSFORMERS, example_inputs, noisy
 
 BUILT = kernels.kernels()
 needs_compiler = pytest.mark.skipif(
-    BUILT is None, reason="no C compiler built the kernels; torch's steps are tested without"
+    BUILT is None, reason="the kernels are off, or no C compiler built them; torch's steps are tested without"
 )
 needs_products = pytest.mark.skipif(
     BUILT is None or not BUILT.multiply,
-    reason="int8 kernels need a C compiler and a CPU with AVX2 or AVX-512 VNNI; torch's steps are tested without",
+    reason="int8 kernels are off, or lack a C compiler, AVX2 or AVX-512 VNNI; torch's steps are tested without",
 )
 
 

@@ -23,7 +23,7 @@ from cutaway.parts.positions import rotary
 
 BUILT = c.kernels()
 if BUILT is None:
-    pytest.skip("no C compiler built the kernels: nothing is given to them", allow_module_level=True)
+    pytest.skip("the kernels are off, or no C compiler built them: nothing is given to them", allow_module_level=True)
 
 
 @pytest.fixture

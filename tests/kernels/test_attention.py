@@ -16,7 +16,8 @@ CLOSE = {"rtol": 1e-4, "atol": 1e-5}
 
 if kernels() is None:
     pytest.skip(
-        "no C compiler built the kernels; tests/contract and tests/numbers hold torch's steps", allow_module_level=True
+        "the kernels are off, or no C compiler built them; tests/contract and tests/numbers hold torch's steps",
+        allow_module_level=True,
     )
 
 

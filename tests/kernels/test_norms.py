@@ -19,7 +19,8 @@ LEVEL, SEED = 77, 2**62 + 12345
 
 if kernels() is None:
     pytest.skip(
-        "no C compiler built the kernels; tests/contract and tests/numbers hold torch's steps", allow_module_level=True
+        "the kernels are off, or no C compiler built them; tests/contract and tests/numbers hold torch's steps",
+        allow_module_level=True,
     )
 
 
