@@ -130,10 +130,12 @@ def smollm2(folder: Path) -> Path:
 
 
 def sample_text() -> str:
-    """The prose of cutaway's own documentation: no code, tables, lists or headings, of which a model knows little."""
+    """The prose of the documentation: paragraphs, without code, tables, lists and headings."""
     pages = [path.read_text(encoding="utf-8") for path in sorted((ROOT / "docs").rglob("*.md"))]
     blocks = [block for page in pages for block in re.sub(r"(?ms)^```.*?^```", "", page).split("\n\n")]
-    return "\n".join(" ".join(block.split()) for block in blocks if block[:1].isalpha() and len(block.split()) >= 20)
+    return "\n".join(
+        " ".join(block.split()) for block in blocks if block.strip()[:1] not in "|#!-" and len(block.split()) >= 20
+    )
 
 
 def of(model: Model, text: str, n_windows: int) -> Loss:

@@ -19,15 +19,14 @@ def test_int8_is_as_good_as_it_says(model: cutaway.Model) -> None:
     """docs/engines.md has the same for WikiText-2. llama.cpp's Q8_0 is 0.0033 nats a token from its own float16."""
     assert model.tokenizer is not None
     tokens = torch.tensor(model.tokenizer.encode(divergence.sample_text()).ids)
-    found = divergence.language_model(model.network.eval(), tokens, n_windows=22)
+    found = divergence.language_model(model.network.eval(), tokens, n_windows=30)
     print(found)
-    assert found.n >= 10_000
+    assert found.n >= 15_000
     assert found.kl is not None
     assert found.ratio is not None
     assert found.same is not None
     assert found.kl <= 0.004
-    # 1.005 for a text of any length; over 11,242 tokens, whose log-ratios spread by 0.08, twice the standard error more
-    assert found.ratio <= 1.005 + 2 * 0.08 / 11_242**0.5
+    assert found.ratio <= 1.005
     assert found.same >= 0.95
 
 
